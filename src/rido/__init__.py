@@ -1,0 +1,32 @@
+"""How good is a policy? Its expected return, with the least error for a given number of transitions.
+
+>>> import numpy as np, rido
+>>> rng = np.random.default_rng(0)
+>>> strategy = rido.Rido(horizon=10, budget=500, gamma=0.9)
+>>> while (schedule := strategy.ask()) is not None:
+...     rewards = rng.normal(size=(schedule.trajectories, schedule.horizon))
+...     strategy.tell(rido.Trajectories(rewards, schedule.lengths))
+>>> low, high = strategy.estimate().interval(confidence=0.99)
+>>> low < 0 < high
+True
+"""
+
+from rido.allocation import allocate
+from rido.estimate import Estimate
+from rido.moments import RewardMoments
+from rido.schedule import Schedule
+from rido.strategies import Oracle, Rido, Robust, Strategy, Uniform
+from rido.trajectories import Trajectories
+
+__all__ = [
+    "Estimate",
+    "Oracle",
+    "RewardMoments",
+    "Rido",
+    "Robust",
+    "Schedule",
+    "Strategy",
+    "Trajectories",
+    "Uniform",
+    "allocate",
+]

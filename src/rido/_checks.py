@@ -1,0 +1,76 @@
+"""Checks of what a caller passes in, each naming the argument, the requirement and the value."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def integer(name: str, value: Any, *, least: int) -> int:
+    """Returns ``value`` as an int of at least ``least``."""
+    whole = hasattr(value, "__index__") or (isinstance(value, float) and value.is_integer())
+    number = int(value) if whole else least - 1
+    if number < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return number
+
+
+def discount(name: str, value: Any) -> float:
+    """Returns ``value`` as a discount factor in (0, 1]."""
+    if not isinstance(value, (int, float, np.number)) or not 0 < value <= 1:
+        raise ValueError(f"{name} must be in (0, 1], got {value!r}")
+    return float(value)
+
+
+def probability(name: str, value: Any) -> float:
+    """Returns ``value`` as a number strictly between 0 and 1."""
+    if not isinstance(value, (int, float, np.number)) or not 0 < value < 1:
+        raise ValueError(f"{name} must be between 0 and 1, got {value!r}")
+    return float(value)
+
+
+def choice(name: str, value: Any, options: tuple[str, ...]) -> str:
+    """Returns ``value`` if it is one of ``options``."""
+    if value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}, got {value!r}")
+    return str(value)
+
+
+def finite_vector(name: str, values: ArrayLike, *, length: int | None = None) -> NDArray[np.float64]:
+    """Returns ``values`` as a non-empty one-dimensional float array without NaN or infinity."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be a non-empty one-dimensional array, got shape {array.shape}")
+    if length is not None and array.size != length:
+        raise ValueError(f"{name} must have {length} entries, got {array.size}")
+    if not np.isfinite(array).all():
+        first = int(np.argmin(np.isfinite(array)))
+        raise ValueError(f"{name} must be finite, got {array[first]} at index {first}")
+    return array
+
+
+def positive_vector(name: str, values: ArrayLike, *, length: int | None = None) -> NDArray[np.float64]:
+    """Returns ``values`` as a finite vector whose entries are all above zero."""
+    array = finite_vector(name, values, length=length)
+    if array.min() <= 0:
+        raise ValueError(f"{name} must be positive, got {array.min()} at index {int(array.argmin())}")
+    return array
+
+
+def counts(name: str, values: ArrayLike) -> NDArray[np.int64]:
+    """Returns ``values`` as a non-empty vector of non-negative int64 numbers."""
+    array = np.asarray(values)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"{name} must be a non-empty one-dimensional array, got shape {array.shape}")
+    whole = array.astype(np.int64) if np.isfinite(np.asarray(array, dtype=np.float64)).all() else None
+    if whole is None or (whole != array).any() or whole.min() < 0:
+        raise ValueError(f"{name} must be non-negative integers, got {array.tolist()!r:.80}")
+    return whole
+
+
+def reward_range(name: str, value: Any) -> tuple[float, float]:
+    """Returns ``value`` as (low, high) with finite low < high."""
+    low, high = (float(edge) for edge in value)
+    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        raise ValueError(f"{name} must be (low, high) with low < high, got {value!r}")
+    return low, high

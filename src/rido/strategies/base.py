@@ -1,0 +1,96 @@
+"""Strategy: how every strategy is asked for trajectories and told of their rewards."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido import _checks
+from rido.estimate import Estimate
+from rido.moments import RewardMoments
+from rido.schedule import Schedule
+from rido.trajectories import Trajectories, concatenate
+
+
+class Strategy(ABC):
+    """Spends a budget of transitions in rounds: ``ask()`` for a schedule, collect it, ``tell()`` the rewards.
+
+    A strategy is a function of what it was told and draws no random numbers, so its state is the data: a restored
+    strategy plans again what it planned before, and goes on. Transitions that early ends leave unspent return to
+    the budget.
+
+    Args:
+        horizon: number of time steps T.
+        budget: transitions to spend, at least one full trajectory.
+        gamma: discount factor in (0, 1].
+
+    Attributes:
+        moments: what the rewards told so far say.
+    """
+
+    def __init__(self, *, horizon: int, budget: int, gamma: float) -> None:
+        self.horizon = _checks.integer("horizon", horizon, least=1)
+        self.budget = _checks.integer("budget", budget, least=1)
+        if self.budget < self.horizon:
+            raise ValueError(f"budget must pay for one full trajectory of {self.horizon} steps, got {self.budget}")
+        self.moments = RewardMoments(self.horizon, gamma=gamma)
+        self.gamma = self.moments.gamma
+        self._asked: Schedule | None = None
+        self._told: list[Trajectories] = []
+
+    @property
+    def spent(self) -> int:
+        """Transitions taken so far."""
+        return self.moments.transitions
+
+    def ask(self) -> Schedule | None:
+        """Returns the trajectories to collect next, the same until they are told; None when the budget is spent."""
+        if self._asked is None and self.spent < self.budget:
+            self._asked = self._plan(self.budget - self.spent)
+        return self._asked
+
+    def tell(self, trajectories: Trajectories) -> None:
+        """Takes in the trajectories last asked for, in any order."""
+        if self._asked is None:
+            raise ValueError("tell() was called before ask()")
+        told = Schedule.from_lengths(trajectories.lengths, self.horizon)
+        if told != self._asked:
+            raise ValueError(
+                f"lengths must be those of the schedule asked for, {self._asked.trajectories} trajectories with "
+                f"{self._asked.transitions} steps, got {told.trajectories} with {told.transitions}"
+            )
+        self._asked = None
+        self._told.append(trajectories)
+        self.moments.update(trajectories)
+
+    def estimate(self) -> Estimate:
+        """Returns the estimate from everything told so far."""
+        return Estimate.from_moments(self.moments)
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """Returns all this strategy knows as plain arrays, for :meth:`restore`."""
+        if not self._told:
+            return {name: np.zeros(0) for name in ("rewards", "lengths", "steps", "batches")}
+        everything = concatenate(self._told)
+        return {
+            "rewards": everything.flat,
+            "lengths": everything.lengths,
+            "steps": everything.steps,
+            "batches": np.array([len(batch) for batch in self._told]),
+        }
+
+    def restore(self, state: dict[str, NDArray[np.generic]]) -> None:
+        """Brings a new strategy of the same settings to where another one was when it gave its state."""
+        if self._told:
+            raise ValueError("restore() needs a strategy that was told nothing yet")
+        lengths, steps = (np.asarray(state[name], dtype=np.int64) for name in ("lengths", "steps"))
+        rows = np.cumsum(np.asarray(state["batches"], dtype=np.int64))[:-1]
+        rewards = np.split(np.asarray(state["rewards"], dtype=np.float64), np.cumsum(lengths)[rows - 1])
+        for batch in zip(rewards, np.split(lengths, rows), np.split(steps, rows), strict=True):
+            if batch[1].size:
+                self.ask()
+                self.tell(Trajectories(*batch))
+
+    @abstractmethod
+    def _plan(self, left: int) -> Schedule | None:
+        """Returns the next schedule of at most ``left`` transitions, or None when there is nothing to gain."""

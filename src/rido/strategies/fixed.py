@@ -1,0 +1,63 @@
+"""Uniform, Robust and Oracle: strategies that look at no reward."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rido import _checks
+from rido.allocation import fill, hoeffding_weights
+from rido.schedule import Schedule
+from rido.strategies.base import Strategy
+
+
+class Uniform(Strategy):
+    """Full-length trajectories only, the usual Monte Carlo evaluation."""
+
+    def _plan(self, left: int) -> Schedule:
+        return Schedule.uniform(self.horizon, left)
+
+
+class Oracle(Strategy):
+    """The best schedule for weights f_t that are known beforehand, (6) of the paper.
+
+    Args:
+        weights: f_t of every step.
+        costs: the share of trajectories that is still alive at each step; 1 if not given.
+        horizon: number of time steps T; the number of weights if not given.
+        budget: transitions to spend, at least one full trajectory.
+        gamma: discount factor in (0, 1].
+    """
+
+    def __init__(
+        self,
+        *,
+        weights: ArrayLike,
+        costs: ArrayLike | None = None,
+        horizon: int | None = None,
+        budget: int,
+        gamma: float,
+    ) -> None:
+        super().__init__(horizon=np.size(weights) if horizon is None else horizon, budget=budget, gamma=gamma)
+        self._weights = _checks.finite_vector("weights", weights, length=self.horizon)
+        self._costs = None if costs is None else _checks.positive_vector("costs", costs, length=self.horizon)
+
+    def _plan(self, left: int) -> Schedule:
+        history = self.moments.counts
+        first = np.full(self.horizon, 1 if history[-1] == 0 else 0)
+        price = float(np.sum(first if self._costs is None else first * self._costs))
+        return Schedule(
+            first + fill(self._weights, left - price, history + first, costs=self._costs, limit=left - int(first.sum()))
+        )
+
+
+class Robust(Oracle):
+    """The schedule that minimises the generalised Hoeffding bound, whatever the rewards.
+
+    Args:
+        horizon: number of time steps T.
+        budget: transitions to spend, at least one full trajectory.
+        gamma: discount factor in (0, 1].
+    """
+
+    def __init__(self, *, horizon: int, budget: int, gamma: float) -> None:
+        horizon = _checks.integer("horizon", horizon, least=1)
+        super().__init__(weights=hoeffding_weights(horizon, gamma), budget=budget, gamma=gamma)

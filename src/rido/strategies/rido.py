@@ -1,0 +1,62 @@
+"""Rido: the paper's Algorithm 1, Robust and Iterative Data collection strategy Optimization."""
+
+import math
+from typing import Literal
+
+from rido import _checks
+from rido.allocation import allocate, round_down_and_fill, tie_negative_tail
+from rido.schedule import Schedule
+from rido.strategies.base import Strategy
+
+
+class Rido(Strategy):
+    """Algorithm 1 of the paper, faithfully: uniform first, then each batch where the estimated error is.
+
+    Every batch after the first solves (7) of the paper for itself alone: variances and covariances as the paper
+    estimates them, with exploration bonuses, the relaxation rounded down and filled from the front.
+
+    Args:
+        horizon: number of time steps T.
+        budget: transitions to spend in all.
+        gamma: discount factor in (0, 1].
+        batch: transitions of one batch, b in the paper, at least two full trajectories. A last, smaller one
+            takes what is left. A tenth of the budget if not given.
+        beta: robustness level, 1 as in the paper's experiments, or "theory" for the 6 (T + T^2) budget K / delta
+            under which its regret theorem holds.
+        delta: the probability with which that theorem may fail, used by beta="theory".
+        reward_range: lowest and highest reward, which scales the bonuses; the paper's rewards are in [0, 1].
+    """
+
+    def __init__(
+        self,
+        *,
+        horizon: int,
+        budget: int,
+        gamma: float,
+        batch: int | None = None,
+        beta: float | Literal["theory"] = 1.0,
+        delta: float = 0.05,
+        reward_range: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        super().__init__(horizon=horizon, budget=budget, gamma=gamma)
+        least = 2 * self.horizon
+        if self.budget < least:
+            raise ValueError(f"budget must pay for two full trajectories, {least} steps, got {self.budget}")
+        self.batch = max(least, self.budget // 10) if batch is None else _checks.integer("batch", batch, least=least)
+        self.delta = _checks.probability("delta", delta)
+        self.reward_range = _checks.reward_range("reward_range", reward_range)
+        if beta == "theory":
+            rounds = math.ceil(self.budget / self.batch)
+            beta = 6 * (self.horizon + self.horizon**2) * self.budget * rounds / self.delta
+        if isinstance(beta, str) or not 1 <= beta < math.inf:
+            raise ValueError(f'beta must be at least 1 or "theory", got {beta!r}')
+        self.beta = float(beta)
+
+    def _plan(self, left: int) -> Schedule:
+        size = min(self.batch, left)
+        if self.spent == 0:
+            return Schedule.uniform(self.horizon, size)
+        weights = self.moments.weights("paper", self.beta, self.reward_range)
+        minimum = 1.0 if size >= self.horizon else 0.0
+        relaxed = allocate(tie_negative_tail(weights), size, minimum=minimum)
+        return Schedule(round_down_and_fill(relaxed, size))

@@ -1,0 +1,107 @@
+"""What every strategy promises, whatever it plans."""
+
+import numpy as np
+import pytest
+
+from helpers import run
+from processes import autoregressive, first_step
+from rido import Oracle, Rido, Robust, Trajectories, Uniform
+
+STRATEGIES = {
+    "uniform": Uniform,
+    "robust": Robust,
+    "oracle": lambda **settings: Oracle(weights=np.linspace(2, -0.1, settings["horizon"]), **settings),
+    "rido": Rido,
+    "rido, theory": lambda **settings: Rido(beta="theory", reward_range=(-30, 30), **settings),
+}
+
+
+@pytest.fixture(params=STRATEGIES)
+def make(request):
+    return STRATEGIES[request.param]
+
+
+@pytest.mark.parametrize("budget", [60, 61, 79, 457, 5000])
+def test_the_budget_is_spent_exactly(make, budget):
+    strategy = make(horizon=30, budget=budget, gamma=0.95)
+    schedules = run(strategy, autoregressive, np.random.default_rng(0))
+    assert sum(schedule.transitions for schedule in schedules) == strategy.spent == budget
+    assert strategy.ask() is None
+    assert sum(schedules[1:], schedules[0]) == strategy.estimate().schedule
+
+
+def test_early_ends_return_to_the_budget_which_is_never_exceeded(make):
+    rng = np.random.default_rng(0)
+    strategy = make(horizon=20, budget=500, gamma=1.0)
+    spent = 0
+    while (schedule := strategy.ask()) is not None:
+        steps = np.minimum(rng.geometric(0.1, schedule.trajectories), schedule.lengths)
+        assert spent + schedule.transitions <= 500  # even if no trajectory of it ends early
+        spent += int(steps.sum())
+        strategy.tell(Trajectories(np.ones((steps.size, 20)), schedule.lengths, steps))
+    assert spent == strategy.spent == 500
+
+
+def test_asking_twice_changes_nothing(make):
+    strategy = make(horizon=5, budget=50, gamma=0.9)
+    assert strategy.ask() is strategy.ask()
+
+
+def test_state_restores_in_the_middle_of_a_run(make):
+    settings = dict(horizon=10, budget=300, gamma=0.9)
+    one = make(**settings)
+    rng = np.random.default_rng(5)
+    rounds = 0
+    while (schedule := one.ask()) is not None:
+        # Through plain arrays, as they would come from a file.
+        state = {name: np.array(values.tolist()) for name, values in one.state().items()}
+        other = make(**settings)
+        other.restore(state)
+        assert other.ask() == schedule
+        assert other.spent == one.spent
+        one.tell(Trajectories(first_step(rng, schedule.trajectories, 10), schedule.lengths))
+        rounds += 1
+    other = make(**settings)
+    other.restore(one.state())
+    assert other.estimate() == one.estimate() and other.ask() is None
+    with pytest.raises(ValueError, match="restore\\(\\) needs a strategy that was told nothing yet"):
+        other.restore(one.state())
+
+
+def test_order_of_trajectories_in_a_batch_does_not_matter(make):
+    strategies = [make(horizon=10, budget=200, gamma=0.9) for _ in range(2)]
+    rng = np.random.default_rng(0)
+    while (schedule := strategies[0].ask()) is not None:
+        rewards = autoregressive(rng, schedule.trajectories, 10)
+        order = rng.permutation(schedule.trajectories)
+        strategies[0].tell(Trajectories(rewards, schedule.lengths))
+        assert strategies[1].ask() == schedule
+        strategies[1].tell(Trajectories(rewards[order], schedule.lengths[order]))
+    assert strategies[0].estimate().value == pytest.approx(strategies[1].estimate().value, rel=1e-12)
+
+
+def test_calls_out_of_order_and_wrong_lengths_are_named(make):
+    strategy = make(horizon=5, budget=50, gamma=0.9)
+    batch = Trajectories(np.ones((1, 5)), [5])
+    with pytest.raises(ValueError, match=r"tell\(\) was called before ask\(\)"):
+        strategy.tell(batch)
+    strategy.ask()
+    with pytest.raises(ValueError, match="lengths must be those of the schedule asked for"):
+        strategy.tell(batch)
+    with pytest.raises(ValueError, match="an estimate needs at least one trajectory"):
+        strategy.estimate()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(horizon=0, budget=50, gamma=0.9), "must be .* at least 1|non-empty"),
+        (dict(horizon=5, budget=4, gamma=0.9), "budget must pay for one full trajectory of 5 steps, got 4"),
+        (dict(horizon=5, budget=50.5, gamma=0.9), "budget must be an integer of at least 1, got 50.5"),
+        (dict(horizon=5, budget=50, gamma=0), r"gamma must be in \(0, 1\], got 0"),
+        (dict(horizon=5, budget=50, gamma=1.2), r"gamma must be in \(0, 1\], got 1.2"),
+    ],
+)
+def test_bad_settings_are_named(make, settings, message):
+    with pytest.raises(ValueError, match=message):
+        make(**settings)

@@ -1,0 +1,126 @@
+"""RewardMoments against the definitions, written out with loops over pairs of steps."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers import random_batch
+from rido import RewardMoments, Trajectories
+
+
+def moments_of(*batches, horizon, gamma=0.9):
+    moments = RewardMoments(horizon, gamma=gamma)
+    for batch in batches:
+        moments.update(batch)
+    return moments
+
+
+def weights_by_definition(rewards, lengths, horizon, gamma, covariance, beta=1.0, width=1.0):
+    """f_t with the estimators of Appendix A.3 of the paper, or the paired ones, as they are defined."""
+    reach = [[i for i in range(len(lengths)) if lengths[i] > t] for t in range(horizon)]
+    weights = np.zeros(horizon)
+    for t in range(horizon):
+        n = len(reach[t])
+        deviation = np.std([rewards[i, t] for i in reach[t]], ddof=1)
+        weights[t] = gamma ** (2 * t) * (deviation + width * np.sqrt(2 * np.log(beta) / n)) ** 2
+        for u in range(t + 1, horizon):
+            xs, ys = rewards[reach[u], t], rewards[reach[u], u]
+            if covariance == "paired":
+                c = np.cov(xs, ys, ddof=1)[0, 1]
+            else:
+                c = np.mean(xs * ys) - np.mean(rewards[reach[t], t]) * np.mean(ys)
+            c += 3 * width**2 * np.sqrt(2 * np.log(beta) / len(reach[u]))
+            weights[t] += 2 * gamma ** (t + u) * c
+    return weights
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.integers(1, 12), st.integers(2, 12), st.integers(0, 2**32 - 1), st.sampled_from(["paired", "paper"]))
+def test_weights_are_those_of_the_definition(horizon, trajectories, seed, covariance):
+    batch = random_batch(seed, horizon, trajectories)
+    moments = moments_of(batch, horizon=horizon)
+    arguments = (batch.rewards, batch.lengths, horizon, 0.9, covariance)
+    np.testing.assert_allclose(moments.weights(covariance), weights_by_definition(*arguments), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        moments.weights(covariance, beta=7.0, reward_range=(-2.0, 3.0)),
+        weights_by_definition(*arguments, beta=7.0, width=5.0),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+
+
+def test_means_and_variances_are_those_of_each_column():
+    batch = random_batch(3, 9, 20)
+    moments = moments_of(batch, horizon=9)
+    for t in range(9):
+        column = batch.rewards[batch.lengths > t, t]
+        assert moments.counts[t] == column.size
+        assert moments.means[t] == pytest.approx(column.mean(), rel=1e-12)
+        assert moments.variances[t] == pytest.approx(column.var(ddof=1), rel=1e-12)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6))
+def test_any_split_over_workers_gives_the_same_numbers(seed, workers):
+    horizon, rng = 30, np.random.default_rng(seed)
+    batches = [random_batch(int(rng.integers(2**32)), horizon, int(rng.integers(2, 9))) for _ in range(8)]
+    whole = moments_of(*batches, horizon=horizon)
+    parts = [RewardMoments(horizon, gamma=0.9) for _ in range(workers)]
+    for batch in rng.permutation(len(batches)):
+        parts[rng.integers(workers)].update(batches[batch])
+    while len(parts) > 1:  # merge in a random tree
+        one, other = rng.choice(len(parts), 2, replace=False)
+        parts[one].merge(parts[other])
+        del parts[other]
+    for covariance in ("paired", "paper"):
+        np.testing.assert_allclose(parts[0].weights(covariance), whole.weights(covariance), rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(parts[0].counts, whole.counts)
+    np.testing.assert_allclose(parts[0].means, whole.means, rtol=1e-9)
+
+
+def test_an_offset_of_all_rewards_leaves_paired_weights_alone():
+    batch = random_batch(0, 50, 40)
+    shifted = Trajectories(batch.flat + 1e8, batch.lengths)
+    plain = moments_of(batch, horizon=50).weights()
+    far = moments_of(shifted, horizon=50).weights()
+    assert np.abs(far - plain).max() / np.abs(plain).max() < 1e-6
+    # The paper's estimator multiplies means of different samples and is not so lucky.
+    plain, far = (
+        moments_of(b, horizon=50).weights("paper") for b in (batch, Trajectories(batch.flat + 10, batch.lengths))
+    )
+    assert np.abs(far - plain).max() / np.abs(plain).max() > 0.1
+
+
+def test_early_ends_count_as_zeros_up_to_the_planned_length_only():
+    batch = Trajectories([[1.0, 2.0, 3.0], [1.0, 7.0, 7.0], [1.0, 2.0, 0.0]], lengths=[3, 3, 2], steps=[3, 1, 2])
+    moments = moments_of(batch, horizon=3)
+    np.testing.assert_array_equal(batch.rewards[1], [1, 0, 0])
+    np.testing.assert_array_equal(moments.counts, [3, 3, 2])
+    np.testing.assert_allclose(moments.means, [1, 4 / 3, 1.5])
+    np.testing.assert_allclose(moments.survival, [1, 2 / 3, 1 / 2])
+    assert moments.transitions == batch.transitions == 6
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: RewardMoments(0, gamma=0.9), "horizon must be an integer of at least 1, got 0"),
+        (lambda: RewardMoments(3, gamma=0.0), r"gamma must be in \(0, 1\], got 0.0"),
+        (lambda: moments_of(horizon=3).weights(), "weights need at least 2 trajectories of the full length 3, got 0"),
+        (
+            lambda: moments_of(random_batch(0, 4, 3), horizon=3),
+            "trajectories must be no longer than the horizon 3, got 4",
+        ),
+        (lambda: moments_of(random_batch(0, 3, 3), horizon=3).weights(beta=0.5), "beta must be at least 1"),
+        (lambda: moments_of(random_batch(0, 3, 3), horizon=3).weights("pairs"), "covariance must be one of"),
+        (
+            lambda: moments_of(random_batch(0, 3, 3), horizon=3).weights(reward_range=(1, 0)),
+            r"reward_range must be \(low, high\) with low < high, got \(1, 0\)",
+        ),
+        (lambda: moments_of(horizon=3).merge(moments_of(horizon=4)), "other must have horizon 3 and gamma 0.9, got 4"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
