@@ -21,6 +21,7 @@ lint: .venv/ready
 
 benchmarks: .venv/ready
 	$(BIN)/python benchmarks/core.py | tee results/core.md
+	$(BIN)/python benchmarks/evaluation.py | tee results/evaluation.md
 
 clean:
 	rm -rf .venv

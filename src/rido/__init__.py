@@ -13,6 +13,7 @@ True
 
 from rido.allocation import allocate
 from rido.estimate import Estimate
+from rido.evaluation import Evaluation, evaluate
 from rido.moments import RewardMoments
 from rido.schedule import Schedule
 from rido.strategies import Oracle, Rido, Robust, Strategy, Uniform
@@ -20,6 +21,7 @@ from rido.trajectories import Trajectories
 
 __all__ = [
     "Estimate",
+    "Evaluation",
     "Oracle",
     "RewardMoments",
     "Rido",
@@ -29,4 +31,5 @@ __all__ = [
     "Trajectories",
     "Uniform",
     "allocate",
+    "evaluate",
 ]

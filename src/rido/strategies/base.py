@@ -1,6 +1,7 @@
 """Strategy: how every strategy is asked for trajectories and told of their rewards."""
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ class Strategy(ABC):
 
     Attributes:
         moments: what the rewards told so far say.
+        options: the strategy's own settings, as plain numbers, strings and lists.
     """
 
     def __init__(self, *, horizon: int, budget: int, gamma: float) -> None:
@@ -35,6 +37,7 @@ class Strategy(ABC):
             raise ValueError(f"budget must pay for one full trajectory of {self.horizon} steps, got {self.budget}")
         self.moments = RewardMoments(self.horizon, gamma=gamma)
         self.gamma = self.moments.gamma
+        self.options: dict[str, Any] = {}
         self._asked: Schedule | None = None
         self._told: list[Trajectories] = []
 

@@ -39,6 +39,10 @@ class Oracle(Strategy):
         super().__init__(horizon=np.size(weights) if horizon is None else horizon, budget=budget, gamma=gamma)
         self._weights = _checks.finite_vector("weights", weights, length=self.horizon)
         self._costs = None if costs is None else _checks.positive_vector("costs", costs, length=self.horizon)
+        self.options = {
+            "weights": self._weights.tolist(),
+            "costs": None if costs is None else np.asarray(costs).tolist(),
+        }
 
     def _plan(self, left: int) -> Schedule:
         history = self.moments.counts

@@ -51,6 +51,7 @@ class Rido(Strategy):
         if isinstance(beta, str) or not 1 <= beta < math.inf:
             raise ValueError(f'beta must be at least 1 or "theory", got {beta!r}')
         self.beta = float(beta)
+        self.options = {"batch": self.batch, "beta": self.beta, "reward_range": list(self.reward_range)}
 
     def _plan(self, left: int) -> Schedule:
         size = min(self.batch, left)

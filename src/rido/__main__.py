@@ -1,0 +1,5 @@
+"""``python -m rido`` is ``rido``."""
+
+from rido.cli import main
+
+main()

@@ -1,0 +1,173 @@
+"""Trajectories from Gymnasium environments, many side by side, each of its own length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import rido.envs
+from rido import _checks
+from rido.policies import Policy, resolve_policy
+from rido.simulators.base import SimulationError
+from rido.simulators.environments import SlotError, Slots, Step, open_environments
+from rido.trajectories import Trajectories
+
+
+class GymnasiumSimulator:
+    """Rolls a policy out in Gymnasium environments.
+
+    Sub-environments run side by side. One that has finished its trajectory starts the next at once, the longest
+    first, so that they stay busy to the end; none is stepped beyond its planned length; and the policy is called
+    for all of them together. Only a VectorEnv that steps all its rows at a time cannot stop some of them: rows without
+    a trajectory idle there.
+
+    Args:
+        env: an id ("Pendulum-v1", "module:Env-v0"), a function that makes an environment, an environment, or
+            a VectorEnv without autoreset.
+        policy: what :func:`rido.policies.resolve_policy` takes. If not given, ``env`` is the id of one of the
+            paper's domains, and the policy is the one that the paper evaluates there.
+        horizon: the longest trajectory that will be asked for. Environments made from an id get it as their time
+            limit; the time limit of others must not be shorter.
+        gamma: discount factor, on which the policy of the paper's LQG depends.
+        env_kwargs: arguments of the environment, with an id.
+        num_envs: sub-environments side by side; if not given, 16, or 256 where the environment is vectorised.
+        deterministic: whether an agent takes its most likely action or samples one.
+
+    Attributes:
+        num_envs: sub-environments side by side at most.
+        policy: the resolved policy.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any = None,
+        *,
+        horizon: int,
+        gamma: float = 1.0,
+        env_kwargs: Mapping[str, Any] | None = None,
+        num_envs: int | None = None,
+        deterministic: bool = True,
+    ) -> None:
+        self._horizon = _checks.integer("horizon", horizon, least=1)
+        if num_envs is not None:
+            num_envs = _checks.integer("num_envs", num_envs, least=1)
+        env_kwargs = dict(env_kwargs or {})
+        if policy is None:
+            if not isinstance(env, str) or env.rpartition(":")[2] not in rido.envs.ENV_IDS:
+                raise ValueError('policy must be given: an agent, a function of observations, or "random"')
+            policy = rido.envs.default_policy(env, gamma, **env_kwargs)
+        self._envs = open_environments(env, horizon=self._horizon, env_kwargs=env_kwargs, num_envs=num_envs)
+        self.num_envs = self._envs.most
+        self.policy: Policy = resolve_policy(
+            policy,
+            observation_space=self._envs.observation_space,
+            action_space=self._envs.action_space,
+            deterministic=deterministic,
+        )
+
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
+        """Collects one trajectory per length, each from its own seed, and returns them in the same order."""
+        lengths = _checks.counts("lengths", lengths)
+        if not 1 <= lengths.min() <= lengths.max() <= self._horizon:
+            raise ValueError(
+                f"lengths must be from 1 to the horizon {self._horizon}, got {lengths.min()} to {lengths.max()}"
+            )
+        if len(seeds) != lengths.size:
+            raise ValueError(f"seeds must be one for each of {lengths.size} trajectories, got {len(seeds)}")
+        running = _Running(lengths, seeds, self._envs.provide(lengths.size))
+        try:
+            while running.slots.size:
+                if running.fresh.size:
+                    self._envs.reset(running.fresh, running.seeds(running.fresh))
+                running.advance(self._envs.step(running.slots, self._act(running)))
+        except SlotError as error:
+            raise running.failure(error.slot, error.reason) from error.__cause__
+        return running.trajectories()
+
+    def _act(self, running: _Running) -> NDArray[Any]:
+        try:
+            return self.policy(self._envs.observe(running.slots), running.generators(self.policy.draws))
+        except Exception as error:
+            raise SlotError(int(running.slots[0]), f"the policy raised {error!r}") from error
+
+    def close(self) -> None:
+        """Closes the environments that were made here."""
+        self._envs.close()
+
+
+class _Running:
+    """The book of one rollout: which slot runs which trajectory, and what came of each.
+
+    Attributes:
+        slots: the slots that run a trajectory.
+        fresh: those among them that must be reset first.
+    """
+
+    def __init__(self, lengths: NDArray[np.int64], seeds: Sequence[int], size: int) -> None:
+        self._lengths = lengths
+        self._seeds = np.asarray(seeds)
+        self._rewards = np.zeros(int(lengths.sum()))
+        self._starts = np.cumsum(lengths) - lengths
+        self._steps = np.zeros(lengths.size, dtype=np.int64)
+        self._waiting = np.argsort(-lengths, kind="stable")
+        self._next = 0
+        self._trajectory = np.zeros(size, dtype=np.intp)
+        self._busy = np.zeros(size, dtype=np.bool_)
+        self._generators: dict[int, np.random.Generator] = {}
+        self._start(np.arange(size))
+
+    def _start(self, free: Slots) -> None:
+        """Gives the free slots the longest trajectories that wait."""
+        starting = self._waiting[self._next : self._next + free.size]
+        self._next += starting.size
+        self.fresh = free[: starting.size]
+        self._trajectory[self.fresh] = starting
+        self._busy[free] = False
+        self._busy[self.fresh] = True
+        self.slots = np.flatnonzero(self._busy)
+
+    def advance(self, step: Step) -> None:
+        """Takes in one step of every running trajectory, and starts others where they are finished."""
+        rewards, terminated, truncated = step
+        rows = self._trajectory[self.slots]
+        finite = np.isfinite(rewards)
+        if not finite.all():
+            raise SlotError(int(self.slots[~finite][0]), f"the reward is {rewards[~finite][0]}")
+        self._rewards[self._starts[rows] + self._steps[rows]] = rewards
+        self._steps[rows] += 1
+        complete = self._steps[rows] == self._lengths[rows]
+        cut = truncated & ~terminated & ~complete
+        if cut.any():
+            raise SlotError(
+                int(self.slots[cut][0]),
+                f"the environment's time limit cut it before its planned length of {self._lengths[rows[cut][0]]} "
+                "steps; make the environment with a larger max_episode_steps, or ask for a shorter horizon",
+            )
+        finished = complete | terminated
+        self._start(self.slots[finished])
+
+    def seeds(self, slots: Slots) -> list[int]:
+        """Returns the seeds of the trajectories in these slots."""
+        seeds: list[int] = self._seeds[self._trajectory[slots]].tolist()
+        return seeds
+
+    def generators(self, wanted: bool) -> list[Any]:
+        """Returns the generator of each running trajectory, from which only the policy draws; None if unwanted."""
+        if not wanted:
+            return [None] * self.slots.size
+        for row in self._trajectory[self.fresh].tolist():
+            self._generators[row] = np.random.default_rng([int(self._seeds[row]), 1])
+        return [self._generators[row] for row in self._trajectory[self.slots].tolist()]
+
+    def failure(self, slot: int, reason: str) -> SimulationError:
+        """Returns the error that names the trajectory in a slot."""
+        row = int(self._trajectory[slot])
+        return SimulationError(row, int(self._steps[row]), int(self._seeds[row]), reason)
+
+    def trajectories(self) -> Trajectories:
+        """Returns what was collected, in the order in which it was asked for."""
+        return Trajectories(self._rewards, self._lengths, self._steps)

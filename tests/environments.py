@@ -1,0 +1,72 @@
+"""Small environments with known answers, for tests of simulators and evaluation."""
+
+import time
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class Mortal(gym.Env):
+    """Reward t + 1 at step t; ends after each step with a given probability. Counts what is done to it."""
+
+    def __init__(self, death=0.1, seconds=0.0):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,))
+        self.action_space = spaces.Discrete(2)
+        self.death, self.seconds = death, seconds
+        self.log = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        self.start = self.np_random.normal()
+        self.log.append(0)
+        return np.array([self.t, self.start], dtype=np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        self.log[-1] += 1
+        if self.seconds:
+            time.sleep(self.seconds)
+        ended = bool(self.np_random.random() < self.death)
+        return np.array([self.t, self.start], dtype=np.float32), float(self.t + self.start), ended, False, {}
+
+    @staticmethod
+    def expected_return(horizon, gamma, death):
+        t = np.arange(horizon)
+        return float(np.sum((gamma * (1 - death)) ** t * (t + 1)))
+
+
+class ShortIsSweet(gym.Env):
+    """Half of the episodes last 1 step and return 10, the others 50 steps and return 0: the mean is 5."""
+
+    observation_space = spaces.Box(-1, 1, (1,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.short = 0, self.np_random.random() < 0.5
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(1, dtype=np.float32), 10.0 * self.short, bool(self.short or self.t == 50), False, {}
+
+
+class Faulty(Mortal):
+    """Goes wrong at step 3 of every trajectory whose start is above 1."""
+
+    def __init__(self, fault):
+        super().__init__(death=0.0)
+        self.fault = fault
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.t == 4 and self.start > 1:
+            if self.fault == "raise":
+                raise RuntimeError("the robot fell over")
+            if self.fault == "truncate":
+                truncated = True
+            else:
+                reward = float(self.fault)
+        return observation, reward, terminated, truncated, info

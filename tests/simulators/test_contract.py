@@ -1,0 +1,165 @@
+"""What every simulator promises, run over all ways of having environments."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from environments import Mortal
+from rido.simulators import trajectory_seeds
+from rido.simulators.gymnasium import GymnasiumSimulator
+
+
+def weighted(observations):
+    """A linear policy: its rows would show if they were mixed up."""
+    return (np.asarray(observations) @ np.ones(observations.shape[1]) > 0).astype(int)
+
+
+def tanh_policy(observations):
+    """Matrix products, whose last bits depend on the batch size if nothing is done about it."""
+    rng = np.random.default_rng(0)
+    hidden = np.tanh(observations @ rng.normal(size=(3, 64)).astype(np.float32))
+    return 2 * np.tanh(hidden @ rng.normal(size=(64, 1)).astype(np.float32))
+
+
+def gymnasium(env, policy=weighted, **settings):
+    return lambda: GymnasiumSimulator(env, policy, horizon=40, **settings)
+
+
+def vector(kind):
+    return lambda: GymnasiumSimulator(kind([Mortal] * 5, autoreset_mode=AutoresetMode.DISABLED), weighted, horizon=40)
+
+
+SIMULATORS = {
+    "id": gymnasium("Pendulum-v1", tanh_policy),
+    "id, one environment": gymnasium("Pendulum-v1", tanh_policy, num_envs=1),
+    "id, vectorised": gymnasium("rido/LQG-v0", None),
+    "id, vectorised, random policy": gymnasium("rido/FirstStep-v0", None, num_envs=3),
+    "factory": gymnasium(Mortal, num_envs=4),
+    "random policy": gymnasium(Mortal, "random", num_envs=4),
+    "environment": lambda: GymnasiumSimulator(Mortal(), weighted, horizon=40),
+    "SyncVectorEnv": vector(SyncVectorEnv),
+    "AsyncVectorEnv": vector(AsyncVectorEnv),
+}
+LENGTHS = np.array([3, 40, 1, 17, 40, 8, 8, 2, 25, 1, 33])
+SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
+
+
+@pytest.fixture(params=SIMULATORS)
+def simulator(request):
+    simulator = SIMULATORS[request.param]()
+    yield simulator
+    simulator.close()
+
+
+def rows(batch):
+    return [
+        (row[:length].tolist(), steps)
+        for row, length, steps in zip(batch.rewards, batch.lengths, batch.steps, strict=True)
+    ]
+
+
+def test_trajectories_come_in_the_order_asked_for(simulator):
+    batch = simulator.rollout(LENGTHS, SEEDS)
+    np.testing.assert_array_equal(batch.lengths, LENGTHS)
+    assert (batch.steps >= 1).all() and (batch.steps <= LENGTHS).all()
+
+
+def test_the_same_seeds_give_the_same_trajectories_alone_and_together(simulator):
+    together = rows(simulator.rollout(LENGTHS, SEEDS))
+    assert rows(simulator.rollout(LENGTHS, SEEDS)) == together
+    order = np.random.default_rng(0).permutation(LENGTHS.size)
+    shuffled = rows(simulator.rollout(LENGTHS[order], [SEEDS[i] for i in order]))
+    assert shuffled == [together[i] for i in order]
+    alone = [rows(simulator.rollout(LENGTHS[i : i + 1], SEEDS[i : i + 1]))[0] for i in range(LENGTHS.size)]
+    assert alone == together
+
+
+def test_a_shorter_trajectory_is_a_prefix_of_a_longer_one(simulator):
+    long = simulator.rollout(np.full(LENGTHS.size, 40), SEEDS).rewards
+    short = simulator.rollout(LENGTHS, SEEDS)
+    for i, length in enumerate(LENGTHS):
+        np.testing.assert_array_equal(short.rewards[i, :length], long[i, :length])
+
+
+def test_other_seeds_give_other_trajectories(simulator):
+    one = simulator.rollout(LENGTHS, SEEDS)
+    other = simulator.rollout(LENGTHS, trajectory_seeds(12, 0, LENGTHS.size))
+    assert not np.array_equal(one.flat, other.flat) or not np.array_equal(one.steps, other.steps)
+
+
+def test_bad_requests_are_named(simulator):
+    with pytest.raises(ValueError, match="lengths must be from 1 to the horizon 40, got 41 to 41"):
+        simulator.rollout(np.array([41]), [1])
+    with pytest.raises(ValueError, match="seeds must be one for each of 2 trajectories, got 1"):
+        simulator.rollout(np.array([4, 4]), [1])
+
+
+def test_seeds_depend_on_the_index_alone():
+    whole = trajectory_seeds(5, 0, 1000)
+    assert whole[137:400] == trajectory_seeds(5, 137, 263)
+    assert len(set(whole)) == 1000
+    assert all(isinstance(seed, int) and 0 <= seed < 2**32 for seed in whole)
+    assert whole != trajectory_seeds(6, 0, 1000)
+
+
+def test_bit_identical_for_any_number_of_environments():
+    reference = None
+    for num_envs in (1, 2, 3, 5, 16, 23):
+        simulator = GymnasiumSimulator("Pendulum-v1", tanh_policy, horizon=40, num_envs=num_envs)
+        flat = simulator.rollout(LENGTHS, SEEDS).flat
+        simulator.close()
+        reference = flat if reference is None else reference
+        np.testing.assert_array_equal(flat, reference)
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_no_environment_is_stepped_beyond_its_planned_length(num_envs):
+    made = []
+
+    def make():
+        made.append(Mortal(death=0.0))
+        return made[-1]
+
+    simulator = GymnasiumSimulator(make, weighted, horizon=40, num_envs=num_envs)
+    simulator.rollout(LENGTHS, SEEDS)
+    assert sorted(steps for env in made for steps in env.log) == sorted(LENGTHS.tolist())
+    assert len(made) == num_envs
+
+
+def test_the_longest_go_first_so_that_environments_stay_busy():
+    calls = []
+
+    def counting(observations):
+        calls.append(len(observations))
+        return np.zeros(len(observations), dtype=int)
+
+    lengths = np.array([1] * 30 + [40])
+    GymnasiumSimulator(lambda: Mortal(death=0.0), counting, horizon=40, num_envs=2).rollout(lengths, range(31))
+    assert len(calls) == 40  # the short ones run beside the long one; in the order given it would take 55
+
+
+def test_early_ends_leave_zeros_and_unspent_steps():
+    batch = GymnasiumSimulator(lambda: Mortal(death=0.5), weighted, horizon=40).rollout(np.full(200, 40), range(200))
+    assert batch.steps.mean() == pytest.approx(2, abs=0.5)
+    behind = np.arange(40) >= batch.steps[:, None]
+    assert (batch.rewards[behind] == 0).all() and (batch.rewards[~behind] != 0).all()
+
+
+def test_dictionary_observations_reach_the_policy_as_batches():
+    class Dictionary(gym.ObservationWrapper):
+        def __init__(self):
+            super().__init__(Mortal())
+            self.observation_space = gym.spaces.Dict(
+                clock=gym.spaces.Box(-1, 99, (1,)), start=gym.spaces.Box(-9, 9, (1,))
+            )
+
+        def observation(self, observation):
+            return {"clock": observation[:1], "start": observation[1:]}
+
+    def policy(observations):
+        return weighted(np.concatenate([observations["clock"], observations["start"]], axis=1))
+
+    plain = GymnasiumSimulator(Mortal, weighted, horizon=40).rollout(LENGTHS, SEEDS)
+    wrapped = GymnasiumSimulator(Dictionary, policy, horizon=40).rollout(LENGTHS, SEEDS)
+    np.testing.assert_array_equal(plain.flat, wrapped.flat)

@@ -1,0 +1,316 @@
+"""evaluate(): right where others are known to be wrong, and nothing lost when something breaks."""
+
+import json
+import math
+import os
+import random
+import signal
+import sqlite3
+import time
+from functools import partial
+from multiprocessing import get_context
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from scipy import stats
+
+import rido
+from environments import Faulty, Mortal, ShortIsSweet
+from rido import Estimate, RewardMoments, Rido, Schedule, Trajectories, evaluation
+from rido.envs.lqg import expected_return
+from rido.runfile import RunFileError
+from rido.simulators import SimulationError
+from rido.simulators.gymnasium import GymnasiumSimulator
+
+
+def act(observations):
+    return (observations[:, 0] > 0).astype(int)
+
+
+def mortal(**settings):
+    return rido.evaluate(partial(Mortal, death=0.1), act, **{"budget": 3000, "gamma": 0.95, "horizon": 30, **settings})
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "robust", "rido"])
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_lqg_is_covered_and_the_budget_is_spent(strategy, gamma):
+    """False alarm: 1 in 10,000 for each of six, all seeds fixed."""
+    result = rido.evaluate("rido/LQG-v0", budget=20_000, gamma=gamma, horizon=50, strategy=strategy, seed=4)
+    low, high = result.interval(0.9999)
+    assert low < expected_return(50, gamma) < high
+    assert result.transitions == 20_000 == result.schedule.transitions
+    assert result.trajectories == result.schedule.trajectories
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "robust", "rido"])
+def test_early_ends_are_paid_back_and_covered(strategy):
+    result = mortal(strategy=strategy, seed=0, budget=20_000)
+    low, high = result.interval(0.9999)
+    assert low < Mortal.expected_return(30, 0.95, 0.1) < high
+    assert result.transitions == 20_000 < result.schedule.transitions
+
+
+@pytest.mark.parametrize(
+    "schedule", [Schedule.uniform(20, 200), Schedule.robust(20, 200, gamma=0.9), Schedule([40] * 3 + [9] * 9 + [4] * 8)]
+)
+def test_fixed_schedules_are_unbiased_under_random_termination(schedule):
+    """2,000 repetitions, mean error within 3 standard errors; counting zeros up to the horizon fails the same test."""
+    repetitions, horizon, gamma = 2000, 20, 0.9
+    simulator = GymnasiumSimulator(partial(Mortal, death=0.15), act, horizon=horizon)
+    batch = simulator.rollout(np.tile(schedule.lengths, repetitions), range(schedule.trajectories * repetitions))
+    rewards = batch.rewards.reshape(repetitions, schedule.trajectories, -1)
+    steps = batch.steps.reshape(repetitions, -1)
+
+    def error_in_standard_errors(lengths_of):
+        values = []
+        for repetition in range(repetitions):
+            moments = RewardMoments(horizon, gamma=gamma)
+            moments.update(Trajectories(rewards[repetition], lengths_of(steps[repetition]), steps[repetition]))
+            values.append(Estimate.from_moments(moments).value)
+        return abs(np.mean(values) - Mortal.expected_return(horizon, gamma, 0.15)) / stats.sem(values)
+
+    assert error_in_standard_errors(lambda steps: schedule.lengths) < 3
+    if schedule.counts[0] > schedule.counts[-1]:
+        assert error_in_standard_errors(lambda steps: np.where(steps < schedule.lengths, horizon, schedule.lengths)) > 3
+
+
+@pytest.mark.parametrize("num_envs", [1, 8])
+def test_short_episodes_are_not_favoured(num_envs):
+    """The mean is 5; a tool that takes the first episodes to finish finds close to 10. False alarm 1 in 10,000."""
+    result = rido.evaluate(
+        ShortIsSweet, "random", budget=20_000, gamma=1.0, horizon=50, strategy="uniform", num_envs=num_envs, seed=1
+    )
+    assert abs(result.value - 5) < 4 * result.standard_error + 0.05
+    assert result.transitions == 20_000
+
+
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1"])
+def test_uniform_agrees_with_evaluate_policy(env_id, agents_dir):
+    """Within Monte Carlo error: 4 standard errors of the difference, one false alarm in 15,000."""
+    ppo = pytest.importorskip("stable_baselines3").PPO
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+
+    if env_id == "CartPole-v1":
+        policy = ppo(
+            "MlpPolicy", env_id, seed=3, device="cpu"
+        )  # its untrained action flips with the pole: short episodes
+        horizon, episodes = 500, 200
+    else:
+        policy = agents_dir / "ppo" / env_id / f"{env_id}.zip"
+        horizon, episodes = 200, 60
+    result = rido.evaluate(
+        env_id, policy, budget=episodes * horizon, gamma=1.0, horizon=horizon, strategy="uniform", num_envs=8, seed=0
+    )
+    model = policy if env_id == "CartPole-v1" else ppo.load(policy, device="cpu", custom_objects=spaces_of(env_id))
+    env = Monitor(gym.make(env_id))
+    env.reset(seed=5)
+    returns, _ = evaluate_policy(model, env, n_eval_episodes=episodes, return_episode_rewards=True)
+    error = math.hypot(result.standard_error, stats.sem(returns))
+    assert abs(result.value - np.mean(returns)) < 4 * error + 1e-9
+
+
+def spaces_of(env_id):
+    env = gym.make(env_id)
+    return {"observation_space": env.observation_space, "action_space": env.action_space}
+
+
+def test_the_number_of_environments_does_not_change_a_bit():
+    results = [mortal(seed=9, num_envs=n) for n in (1, 2, 7, 16)]
+    assert len({result.value for result in results}) == 1
+    assert len({result.standard_error for result in results}) == 1
+    assert results[0].value != mortal(seed=10).value
+
+
+def test_a_seed_is_drawn_and_reported():
+    result = mortal()
+    assert mortal(seed=result.seed).value == result.value
+    assert mortal().value != result.value
+
+
+def test_uniform_transitions_are_what_uniform_took():
+    result = mortal(strategy="uniform", seed=0)
+    assert result.uniform_transitions == pytest.approx(result.transitions, rel=0.1)
+    better = rido.evaluate("rido/FirstStep-v0", budget=5000, gamma=1.0, horizon=10, seed=0)
+    assert better.uniform_transitions == pytest.approx(10 * better.trajectories, rel=0.15)
+
+
+def test_horizon_comes_from_the_discount_and_the_time_limit():
+    assert evaluation.horizon_for(0.9) == 66 and 0.9**66 <= 1e-3 < 0.9**65
+    short = rido.evaluate("Pendulum-v1", "random", budget=1000, gamma=0.9)
+    assert short.schedule.horizon == 66
+    assert rido.evaluate("Pendulum-v1", "random", budget=1000, gamma=0.999).schedule.horizon == 200
+    assert rido.evaluate("CartPole-v1", "random", budget=1500, gamma=1).schedule.horizon == 500
+    with pytest.raises(ValueError, match="horizon must be given where gamma is 1"):
+        rido.evaluate("rido/LQG-v0", budget=1000, gamma=1)
+
+
+def test_results_print_and_export():
+    result = mortal(seed=0)
+    text = result.summary()
+    assert f"{result.value:.6g}" in text and "uniform evaluation would have needed" in text
+    exported = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert exported["value"] == result.value and sum(exported["counts"]) == result.schedule.transitions
+    lonely = mortal(budget=30, strategy="uniform", seed=0)
+    if lonely.schedule.counts[-1] == 1:
+        assert json.loads(json.dumps(lonely.to_dict(), allow_nan=False))["standard_error"] is None
+    assert result.plot().get_xlabel() == "time step"
+
+
+class Bank:
+    """A simulator of one's own: anything with rollout()."""
+
+    num_envs = 4
+
+    def rollout(self, lengths, seeds):
+        return Trajectories(
+            np.concatenate([np.random.default_rng(s).normal(2, 1, n) for n, s in zip(lengths, seeds, strict=True)]),
+            lengths,
+        )
+
+
+def test_own_simulators_serve_too():
+    result = rido.evaluate(Bank(), budget=5000, gamma=1.0, horizon=10, seed=0)
+    assert abs(result.value - 20) < 4 * result.standard_error
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(budget=29), "budget must pay for"),
+        (dict(gamma=0), r"gamma must be in \(0, 1\], got 0"),
+        (dict(gamma=1.2), r"gamma must be in \(0, 1\], got 1.2"),
+        (dict(strategy="best"), "strategy must be one of 'uniform', .*, got 'best'"),
+        (dict(seed=-1), "seed must be an integer of at least 0, got -1"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        mortal(**settings)
+
+
+# Run files
+
+
+def pieces(path):
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
+        return [number for (number,) in database.execute("SELECT number FROM pieces ORDER BY number")]
+
+
+def test_a_run_file_records_resumes_and_repeats(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "_PIECE_SECONDS", 1e-4)
+    path = tmp_path / "run.rido"
+    first = mortal(run=path)
+    assert len(pieces(path)) > 5
+    collected = []
+    original = GymnasiumSimulator.rollout
+    monkeypatch.setattr(GymnasiumSimulator, "rollout", lambda self, *a: collected.append(a) or original(self, *a))
+    again = mortal(run=path)
+    assert (again.value, again.standard_error, again.seed) == (first.value, first.standard_error, first.seed)
+    assert again.schedule == first.schedule and not collected
+    with sqlite3.connect(path) as database:  # the last three pieces are lost
+        database.execute("DELETE FROM pieces WHERE number >= (SELECT max(number) - 2 FROM pieces)")
+    resumed = mortal(run=path, num_envs=3)
+    assert (resumed.value, resumed.standard_error) == (first.value, first.standard_error)
+    assert len(collected) >= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (dict(budget=4000), "its budget is 3000, not 4000"),
+        (dict(gamma=0.9), "its gamma is 0.95, not 0.9"),
+        (dict(horizon=20), "its horizon is 30, not 20"),
+        (dict(strategy="uniform"), "its strategy is 'rido', not 'uniform'"),
+        (dict(seed=2), "its seed is 1, not 2"),
+        (dict(strategy=partial(Rido, batch=100)), "its options is"),
+    ],
+)
+def test_a_run_file_of_another_run_is_refused(tmp_path, change, difference):
+    mortal(run=tmp_path / "run.rido", seed=1)
+    with pytest.raises(RunFileError, match=difference):
+        mortal(run=tmp_path / "run.rido", **{"seed": 1, **change})
+
+
+def test_a_damaged_run_file_is_refused(tmp_path):
+    (tmp_path / "noise.rido").write_bytes(random.Random(0).randbytes(4096))
+    with pytest.raises(RunFileError, match="cannot be used: file is not a database"):
+        mortal(run=tmp_path / "noise.rido")
+    with pytest.raises(RunFileError, match="cannot be used"):
+        mortal(run=tmp_path / "missing" / "run.rido")
+    path = tmp_path / "run.rido"
+    mortal(run=path, seed=1)
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE pieces SET rewards = zeroblob(length(rewards)) WHERE number = 0")
+    with pytest.raises(RunFileError, match="is damaged at piece 0"):
+        mortal(run=path, seed=1)
+    with sqlite3.connect(tmp_path / "other.rido") as database:
+        database.execute("CREATE TABLE photos (name TEXT)")
+    with pytest.raises(RunFileError, match="cannot be used: no such table"):
+        mortal(run=tmp_path / "other.rido")
+
+
+def test_everything_before_a_fault_stays_in_the_run_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "_PIECE_SECONDS", 1e-6)
+    path = tmp_path / "run.rido"
+    with pytest.raises(
+        SimulationError, match=r"trajectory \d+ failed at step 3 \(seed \d+\): the reward is nan"
+    ) as caught:
+        rido.evaluate(partial(Faulty, "nan"), act, budget=3000, gamma=0.95, horizon=30, num_envs=1, seed=2, run=path)
+    assert len(pieces(path)) == caught.value.trajectory  # one trajectory a piece
+
+
+def slow_run(path):
+    evaluation._PIECE_SECONDS = 0.01
+    mortal_slow = partial(Mortal, death=0.05, seconds=2e-4)
+    result = rido.evaluate(mortal_slow, act, budget=4000, gamma=0.95, horizon=30, num_envs=2, seed=3, run=path)
+    return result.value, result.standard_error, result.trajectories
+
+
+def test_kill_at_any_moment_loses_nothing_that_was_recorded(tmp_path):
+    """At least 20 SIGKILLs at random moments; the run ends with the numbers of an undisturbed one."""
+    expected = slow_run(tmp_path / "undisturbed.rido")
+    path, delays, kills, known = tmp_path / "killed.rido", random.Random(1), 0, []
+    context = get_context("fork")
+    while True:
+        child = context.Process(target=slow_run, args=(path,))
+        child.start()
+        child.join(delays.uniform(0.005, 0.12))
+        seen = pieces(path) if path.exists() and known else []
+        if child.exitcode is None:
+            os.kill(child.pid, signal.SIGKILL)
+            kills += 1
+        child.join()
+        assert child.exitcode in (0, -signal.SIGKILL)
+        if child.exitcode == 0:
+            break
+        if path.exists() and path.stat().st_size > 0:
+            try:
+                now = pieces(path)
+            except sqlite3.OperationalError:  # killed before the tables were made
+                now = []
+            assert now == list(range(len(now)))
+            assert len(now) >= len(seen) >= len(known)
+            known = now
+    assert kills >= 20
+    assert slow_run(path) == expected
+
+
+def test_others_can_watch_a_run(tmp_path):
+    path = tmp_path / "run.rido"
+    child = get_context("fork").Process(target=slow_run, args=(path,))
+    child.start()
+    counts = []
+    while child.is_alive():
+        time.sleep(0.02)
+        try:
+            counts.append(len(pieces(path)))
+        except sqlite3.OperationalError:
+            continue
+    child.join()
+    assert child.exitcode == 0
+    assert counts == sorted(counts) and len(set(counts)) > 3
+    with sqlite3.connect(path) as database:
+        rows = database.execute("SELECT transitions, value, standard_error FROM progress ORDER BY round").fetchall()
+    assert rows[-1][0] == 4000 and rows[-1][1:] == slow_run(path)[:2]
