@@ -72,10 +72,8 @@ def main():
     print(
         "# Evaluation: speed\n\nMade by `make benchmarks` (benchmarks/evaluation.py). Ant-v5, the zoo's TRPO agent.\n"
     )
-    print(
     print("Transitions per second at 16,000 transitions, T = 1,000:\n")
     print("| | transitions/s | rido, times faster |\n|---|---|---|")
-    )
     rates = table(
         {
             "SB3 evaluate_policy, 1 env": lambda: sb3(1, 16_000, 1000),
