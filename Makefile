@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: test lint benchmarks clean
+.PHONY: test lint docs benchmarks clean
 
 test: lint
 	$(BIN)/pytest -n 2
@@ -16,9 +16,19 @@ lint: .venv/ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet --editable ".[all]" --group test
+	$(BIN)/pip install --quiet --editable ".[all]" --group test --group docs
+	$(CHROMIUM)
 	touch $@
 
+# The report is looked at in a real browser. Without one those tests are skipped, and say so.
+CHROMIUM = @command -v chromedriver >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
+	(apt-get update -qq; apt-get install -y -qq --no-install-recommends chromium chromium-driver) >/dev/null 2>&1 || \
+	echo "chromium could not be installed: tests of the report's looks are skipped"
+
+docs: .venv/ready
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
+
+# The long studies, benchmarks/adaptive.py and benchmarks/critic.py, are run by hand: see their pages in results/.
 benchmarks: .venv/ready
 	$(BIN)/python benchmarks/core.py | tee results/core.md
 	$(BIN)/python benchmarks/evaluation.py | tee results/evaluation.md

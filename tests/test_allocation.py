@@ -115,6 +115,46 @@ def test_filling_in_bulk_is_as_good_as_one_by_one(horizon, seed):
     assert np.sum(weights / (history + added)) <= 1.005 * np.sum(weights / total)
 
 
+def one_by_one(weights, budget, history, costs):
+    """Trajectory after trajectory, the length with the largest fall of sum_t f_t / n_t per cost, as it is defined."""
+    counts, left = np.array(history, dtype=float), float(budget)
+    while left > 1e-9:
+        best, best_length = -np.inf, 0
+        for length in range(1, len(weights) + 1):
+            price = costs[:length].sum()
+            more = counts + (np.arange(len(weights)) < length)
+            rate = (np.sum(weights / counts) - np.sum(weights / more)) / price
+            if price <= left + 1e-9 and rate >= best - 1e-12 * abs(best):
+                best, best_length = max(best, rate), length
+        if best_length == 0:
+            break
+        counts[:best_length] += 1
+        left -= costs[:best_length].sum()
+    return counts - history
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(1, 12), st.integers(1, 60), st.integers(0, 2**32 - 1))
+def test_unpooled_filling_takes_the_best_prefix(horizon, budget, seed):
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(rng.choice([-0.5, 0.5]), 1, horizon)
+    history = np.sort(rng.integers(1, 9, horizon))[::-1]
+    costs = np.sort(rng.uniform(0.2, 1, horizon))[::-1] if seed % 2 else np.ones(horizon)
+    added = fill(weights, budget, history, costs=costs, pooled=False)
+    np.testing.assert_array_equal(added, one_by_one(weights, budget, history, costs))
+
+
+def test_an_overfull_step_does_not_mislead_large_budgets():
+    """Steps that were sampled too often stand between the first and the last, which alone lack samples."""
+    weights = np.array([1.0, 1e-6, 1e-6, 1.0])
+    history = np.array([2000, 2000, 2000, 10])
+    added = fill(weights, 40_000, history)
+    long = np.arange(10_000)
+    short = 40_000 - 4 * long  # of length 1: nothing between pays
+    reference = np.min(1.0 / (2000 + short + long) + 2e-6 / (2000 + long) + 1.0 / (10 + long))
+    assert np.sum(weights / (history + added)) <= 1.005 * reference
+
+
 def test_filling_respects_costs_and_the_limit_on_transitions():
     costs = 0.5 ** np.arange(6)
     added = fill([0, 0, 0, 0, 0, 1.0], 10, np.ones(6), costs=costs, limit=17)
@@ -192,3 +232,5 @@ def test_bad_input_is_named(arguments, message):
         allocate(**arguments)
     with pytest.raises(ValueError, match="history must be at least 1"):
         fill([1.0, 1.0], 4, [1, 0])
+    with pytest.raises(ValueError, match="budget must be finite where no limit is given, got inf"):
+        fill([1.0, 1.0], np.inf, [1, 1])

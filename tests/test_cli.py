@@ -1,16 +1,31 @@
 """The command line as a user runs it."""
 
+import io
 import json
+import os
+import signal
+import sqlite3
 import subprocess
 import sys
+import time
 
+import gymnasium as gym
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import rido
+from rido.allocation import hoeffding_weights
 from rido.cli import app
+from rido.cli.console import bars, sparkline
+from rido.simulators.base import trajectory_seeds
+from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.study import compare
 
 LQG = ["evaluate", "rido/LQG-v0", "--budget", "3000", "--gamma", "0.9", "--horizon", "50", "--seed", "1"]
+PENDULUM = ["evaluate", "Pendulum-v1", "--budget", "500", "--gamma", "0.9"]
+COMPARE = ["compare", "rido/LQG-v0", "--budget", "400", "--budget", "800", "--gamma", "0.9", "--horizon", "20"]
+COMPARE += ["--bank", "60", "--repetitions", "5", "--strategy", "uniform", "--strategy", "rido", "--seed", "1"]
 
 
 def rido_command(*arguments, code=0):
@@ -19,63 +34,271 @@ def rido_command(*arguments, code=0):
     return result
 
 
+def fails(*arguments, code=1):
+    """Runs a command that cannot be done, and returns its one line on standard error."""
+    result = rido_command(*arguments, code=code)
+    assert result.stdout == "" and "Traceback" not in result.stderr
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def prints_json(*arguments):
+    """Runs a command with --json and returns the one object that it prints."""
+    result = rido_command(*arguments, "--json")
+    assert result.stderr == ""
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def run_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "lqg.rido"
+    rido.evaluate("rido/LQG-v0", budget=3000, gamma=0.9, horizon=50, seed=1, run=path)
+    return path
+
+
 def test_evaluate_prints_what_the_library_finds():
     expected = rido.evaluate("rido/LQG-v0", budget=3000, gamma=0.9, horizon=50, seed=1)
-    assert rido_command(*LQG).stdout == expected.summary() + "\n"
-    printed = json.loads(rido_command(*LQG, "--json").stdout)
+    *summary, picture = rido_command(*LQG).stdout.splitlines()
+    assert "\n".join(summary) == expected.summary()
+    counts = expected.schedule.counts
+    start = f"samples per step, {counts[0]:,} of the first to {counts[-1]:,} of the last: "
+    assert picture == start + sparkline(counts)
+    printed = prints_json(*LQG)
     assert printed["value"] == expected.value and printed["interval_low"] == expected.interval()[0]
 
 
 def test_env_arguments_strategies_and_runs(tmp_path):
-    arguments = [*LQG, "--strategy", "robust", "--env-kwarg", "noise=deviation", "--run", tmp_path / "a.rido", "--json"]
-    first = rido_command(*arguments).stdout
-    again = json.loads(rido_command(*arguments).stdout)
-    assert again["value"] == json.loads(first)["value"] and again["strategy"] == "robust"
-    result = rido_command(*LQG, "--run", tmp_path / "a.rido", code=1)
-    assert "is of another run: its strategy is 'robust', not 'rido'" in result.stderr
+    arguments = [*LQG, "--strategy", "robust", "--env-kwarg", "noise=deviation", "--run", tmp_path / "a.rido"]
+    first = prints_json(*arguments)
+    again = prints_json(*arguments)
+    assert again["value"] == first["value"] and again["strategy"] == "robust"
+    message = fails(*LQG, "--run", tmp_path / "a.rido", "--strategy", "uniform")
+    assert "is of another run: its strategy is 'robust', not 'uniform'" in message
+
+
+def test_evaluate_stops_at_a_precision_and_takes_a_critic():
+    precise = prints_json(*LQG, "--budget", 100_000, "--until", 150)
+    assert precise["interval_high"] - precise["interval_low"] <= 300 and precise["transitions"] < 50_000
+    assert prints_json(*LQG, "--critic", "fit")["critic"] == "fit"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("arguments", "message"),
     [
-        (["evaluate", "Pendulem-v1", "--budget", "500", "--gamma", "0.9"], 1, "did you mean Pendulum-v1"),
-        (["evaluate", "Pendulum-v1", "--budget", "500", "--gamma", "0.9"], 1, "policy must be given"),
-        ([*LQG[:2], "--budget", "49", "--gamma", "0.9", "--horizon", "50"], 1, "budget must pay for"),
-        ([*LQG, "--gamma", "0"], 1, "gamma must be in (0, 1], got 0.0"),
-        ([*LQG, "--gamma", "1.2"], 1, "gamma must be in (0, 1], got 1.2"),
-        ([*LQG, "--strategy", "best"], 1, "strategy must be one of"),
-        ([*LQG, "--env-kwarg", "noise"], 1, "env-kwarg must be NAME=VALUE, got 'noise'"),
-        ([*LQG, "--run", "/no/such/directory/a.rido"], 1, "cannot be used"),
-        (["evaluate", "rido/LQG-v0", "--gamma", "0.9"], 2, "--budget"),
-        ([*LQG, "--budget", "many"], 2, "--budget"),
+        ([*LQG, "--until", "-1"], "until must be positive"),
+        ([*LQG, "--until", "10", "--strategy", "rido"], "until must come with strategy 'adaptive', got 'rido'"),
+        ([*LQG, "--critic", "mine"], "critic must be one of"),
+        ([*LQG, "--critic", "policy"], "critic 'policy' must come with an SB3 agent"),
+        (["evaluate", "Pendulem-v1", "--budget", "500", "--gamma", "0.9"], "did you mean Pendulum-v1"),
+        (PENDULUM, "policy must be given"),
+        ([*LQG[:2], "--budget", "49", "--gamma", "0.9", "--horizon", "50"], "budget must pay for"),
+        ([*LQG, "--gamma", "0"], "gamma must be in (0, 1], got 0.0"),
+        ([*LQG, "--gamma", "1.2"], "gamma must be in (0, 1], got 1.2"),
+        ([*LQG, "--strategy", "best"], "strategy must be one of"),
+        ([*LQG, "--env-kwarg", "noise"], "env-kwarg must be NAME=VALUE, got 'noise'"),
+        ([*LQG, "--run", "/no/such/directory/a.rido"], "cannot be used"),
+        (["plan", "--budget", "49", "--horizon", "50", "--gamma", "0.9"], "budget must pay for one full trajectory"),
+        (["plan", "--budget", "500", "--horizon", "50", "--gamma", "1.2"], "gamma must be in (0, 1], got 1.2"),
+        (["plan", "--budget", "500", "--horizon", "50"], "gamma must be given"),
+        (["plan", "--budget", "500", "--gamma", "0.9"], "horizon must be given"),
+        (["plan", "--budget", "500", "--weights", "/no/such/weights.json"], "No such file"),
+        (["report", "/no/such/file.rido"], "run file /no/such/file.rido is not there"),
     ],
 )
-def test_wrong_input_gets_a_message_and_no_traceback(arguments, code, message):
-    result = rido_command(*arguments, code=code)
+def test_what_cannot_be_done_gets_one_line(arguments, message):
+    assert message in fails(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate", "rido/LQG-v0", "--gamma", "0.9"], "--budget"),
+        ([*LQG, "--budget", "many"], "--budget"),
+        (["plan", "--budget", "500", "--horizon", "50", "--strategy", "best"], "--strategy"),
+        (["improve"], "improve"),
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments, message):
+    result = rido_command(*arguments, code=2)
     assert message in result.stderr and result.stdout == "" and "Traceback" not in result.stderr
-    if code == 1:
-        assert result.stderr.count("\n") == 1
 
 
 def test_a_file_that_is_no_agent_is_named(tmp_path):
     (tmp_path / "agent.zip").write_text("not a zip")
-    result = rido_command(
-        "evaluate", "Pendulum-v1", "--policy", tmp_path / "agent.zip", "--budget", 500, "--gamma", 0.9, code=1
-    )
-    assert "policy must be a zip written by SB3's save()" in result.stderr
+    assert "policy must be a zip written by SB3's save()" in fails(*PENDULUM, "--policy", tmp_path / "agent.zip")
+
+
+def test_an_agent_of_other_observations_is_refused(tmp_path):
+    sb3 = pytest.importorskip("stable_baselines3")
+    sb3.PPO("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "agent.zip")
+    message = fails(*PENDULUM, "--policy", tmp_path / "agent.zip")
+    assert "environment must have observations like" in message and "got Box" in message
+
+
+def test_unreadable_and_foreign_run_files_are_named(tmp_path):
+    (tmp_path / "text.rido").write_text("hello")
+    with sqlite3.connect(tmp_path / "foreign.rido") as database:
+        database.execute("CREATE TABLE things (name TEXT)")
+    database.close()
+    for name in ("text.rido", "foreign.rido"):
+        for command in (["report", tmp_path / name, "-o", tmp_path / "a.html"], [*LQG, "--run", tmp_path / name]):
+            assert f"run file {tmp_path / name} cannot be used" in fails(*command)
+
+
+def test_an_output_that_cannot_be_written_is_named(run_file, tmp_path):
+    message = fails("report", run_file, "-o", tmp_path / "missing" / "a.html")
+    assert "output must be a file that can be written" in message and "No such file or directory" in message
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "extra"),
+    [
+        ("jinja2", ["report", "RUN"], "report"),
+        ("stable_baselines3", [*PENDULUM, "--policy", "agent.zip"], "sb3"),
+        ("matplotlib", [*COMPARE, "--plot", "a.png"], "plot"),
+        ("mujoco", ["evaluate", "Swimmer-v5", "--policy", "random", "--budget", "500", "--gamma", "0.9"], "mujoco"),
+    ],
+)
+def test_a_missing_extra_is_named_with_the_line_that_installs_it(module, arguments, extra, run_file):
+    code = f"import sys; sys.modules[{module!r}] = None; from rido.cli import main; main()"
+    arguments = [str(run_file) if argument == "RUN" else argument for argument in arguments]
+    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+    assert result.returncode == 1 and result.stdout == "" and result.stderr.count("\n") == 1
+    assert f'pip install "rido[{extra}]"' in result.stderr
 
 
 def test_policies_of_the_working_directory(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import numpy as np\ndef act(observations): return np.zeros((len(observations), 1))\n"
     )
-    command = [sys.executable, "-m", "rido", "evaluate", "Pendulum-v1", "--policy", "mine:act", "--budget", "500"]
-    result = subprocess.run([*command, "--gamma", "0.9"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", "rido", *PENDULUM, "--policy", "mine:act"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert result.stdout.startswith("mine.act in Pendulum-v1: -") and result.stderr == ""
 
 
+SLOW = """
+import os, time
+import gymnasium as gym
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
+class Slow(PendulumEnv):
+    def step(self, action):
+        time.sleep(0.01 * ("HURRY" not in os.environ))
+        return super().step(action)
+gym.register("Slow-v0", Slow)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
+def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    command = [sys.executable, "-m", "rido", "evaluate", "slow:Slow-v0", "--policy", "random", "--gamma", "0.9"]
+    command += ["--budget", "300", "--horizon", "5", "--run", "slow.rido", "--num-envs", "2"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Not in the first rounds: planning imports scipy.optimize, and CPython forgets the exit code of a process that was
+    # interrupted while it executed a string of code, as some imports do.
+    while process.poll() is None and pieces(tmp_path / "slow.rido") < 4:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (1, "", "rido: stopped; the same command goes on from slow.rido\n")
+    kept = pieces(tmp_path / "slow.rido")
+    hurried = subprocess.run(
+        [*command, "--json"], cwd=tmp_path, env={**os.environ, "HURRY": "1"}, capture_output=True, check=True
+    )
+    assert json.loads(hurried.stdout)["transitions"] == 300 and pieces(tmp_path / "slow.rido") > kept >= 4
+
+
+def pieces(path):
+    """Pieces that a run file has, 0 where it is not there yet."""
+    try:
+        with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as database:
+            return database.execute("SELECT count(*) FROM pieces").fetchone()[0]
+    except sqlite3.Error:
+        return 0
+    finally:
+        if "database" in locals():
+            database.close()
+
+
+def test_plan_prints_the_schedule_of_the_library():
+    robust = rido.Schedule.robust(50, 5000, gamma=0.9)
+    arguments = ["plan", "--horizon", 50, "--budget", 5000, "--gamma", 0.9]
+    first, *picture, last = rido_command(*arguments).stdout.splitlines()
+    assert first.startswith(f"robust schedule: 5,000 transitions in {robust.trajectories} trajectories")
+    assert "\n".join(picture) == bars(robust.counts)
+    weights = hoeffding_weights(50, 0.9)
+    ratio = robust.variance(weights) / rido.Schedule.uniform(50, 5000).variance(weights)
+    assert f"{ratio**0.5:.3g} times" in last
+    printed = prints_json(*arguments)
+    assert printed["counts"] == robust.counts.tolist() and printed["variance_ratio_to_uniform"] == pytest.approx(ratio)
+    assert sum(int(length) * count for length, count in printed["trajectories_by_length"].items()) == 5000
+    uniform = prints_json("plan", "--horizon", 50, "--budget", 5010, "--strategy", "uniform")
+    assert uniform["counts"] == rido.Schedule.uniform(50, 5010).counts.tolist()
+
+
+def test_plan_takes_weights_from_files_and_runs(tmp_path, run_file):
+    weights = [9.0, 4.0, 4.0, 1.0]
+    (tmp_path / "w.json").write_text(json.dumps(weights))
+    np.save(tmp_path / "w.npy", weights)
+    (tmp_path / "w.csv").write_text("9, 4\n4\n1\n")
+    expected = rido.Schedule.optimal(weights, 400).counts.tolist()
+    for name in ("w.json", "w.npy", "w.csv"):
+        assert prints_json("plan", "--budget", 400, "--weights", tmp_path / name)["counts"] == expected
+    assert len(prints_json("plan", "--budget", 400, "--weights", run_file)["counts"]) == 50
+    (tmp_path / "words.csv").write_text("nine,four")
+    assert "weights must be a file of numbers" in fails("plan", "--budget", 400, "--weights", tmp_path / "words.csv")
+    wrong = fails("plan", "--budget", 400, "--horizon", 5, "--weights", tmp_path / "w.json")
+    assert "weights must have 5 entries, got 4" in wrong
+
+
+def test_compare_prints_what_the_study_finds(tmp_path):
+    printed = prints_json(*COMPARE, "--num-envs", 7, "--plot", tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+    simulator = GymnasiumSimulator("rido/LQG-v0", horizon=20, gamma=0.9)
+    bank = simulator.rollout(np.full(60, 20), trajectory_seeds(1, 0, 60)).rewards
+    assert printed["truth"] == pytest.approx(bank.mean(axis=0) @ 0.9 ** np.arange(20))
+    expected = compare(["uniform", "rido"], bank, budget=800, gamma=0.9, repetitions=5, seed=1)
+    shown = printed["comparisons"][1]
+    assert shown["budget"] == 800 and shown["best_variance"] == pytest.approx(expected.oracle_variance)
+    errors = {row["strategy"]: row["mse"] for row in shown["strategies"]}
+    assert errors == pytest.approx({result.name: result.mse for result in expected.results})
+    table = rido_command(*COMPARE).stdout
+    assert "800 transitions, best possible error" in table and f"{expected['rido'].mse ** 0.5:.4g}" in table
+
+
+def test_compare_checks_its_output_before_it_works(tmp_path):
+    assert "plot must be a file that can be written" in fails(*COMPARE, "--plot", tmp_path / "no" / "a.png")
+    assert "plot must be a file of a kind like png" in fails(*COMPARE, "--plot", tmp_path / "a.txt")
+    assert list(tmp_path.iterdir()) == []
+    assert "strategies must be one of" in fails(*COMPARE, "--strategy", "best")
+
+
+def test_report_writes_a_page(run_file, tmp_path):
+    page = tmp_path / "report.html"
+    assert str(page) in rido_command("report", run_file, "-o", page).stdout
+    assert page.read_text().startswith("<!doctype html>")
+    assert prints_json("report", run_file, "-o", page) == {"run": str(run_file), "report": str(page)}
+
+
+def test_envs_lists_what_is_registered():
+    listed = prints_json("envs")["environments"]
+    assert [row["id"] for row in listed] == list(rido.envs.ENV_IDS)
+    assert all(row["description"] and row["policy"] for row in listed)
+    everything = {row["id"]: row["time_limit"] for row in prints_json("envs", "--all")["environments"]}
+    assert everything == {name: spec.max_episode_steps for name, spec in gym.registry.items()}
+    assert all(name in rido_command("envs").stdout for name in rido.envs.ENV_IDS)
+
+
+def test_pictures_use_what_the_terminal_can_show(monkeypatch):
+    assert sparkline([0, 1, 2, 8]) == "▁▁▂█" and len(sparkline(np.ones(1000))) == 64
+    assert bars([1000, 500], width=2) == "step 0  1,000 ██\nstep 1    500 █"
+    assert bars(np.arange(32, 0, -1)).splitlines()[0].startswith("steps 0-1    31.5 ")
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert sparkline([1, 8]) == ".@" and bars([2, 1], width=2) == "step 0  2 ##\nstep 1  1 #"
+
+
 def test_import_is_light():
-    heavy = ("gymnasium", "torch", "mujoco", "matplotlib", "ray", "jax", "typer")
+    heavy = ("gymnasium", "torch", "mujoco", "matplotlib", "ray", "jax", "typer", "jinja2", "sklearn", "scipy.optimize")
     code = f"import sys, rido; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

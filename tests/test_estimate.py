@@ -9,6 +9,7 @@ from scipy import stats
 from helpers import random_batch
 from processes import autoregressive, lqg
 from rido import Estimate, RewardMoments, Schedule, Trajectories
+from rido.estimate import interval_warnings
 
 
 def estimate(batch, horizon, gamma):
@@ -95,3 +96,51 @@ def test_no_full_trajectory_is_no_estimate():
         estimate(Trajectories([[1.0]], [1]), 2, 1.0)
     with pytest.raises(ValueError, match="confidence must be between 0 and 1, got 95"):
         estimate(Trajectories([[1.0]], [1]), 1, 1.0).interval(95)
+
+
+def test_degrees_of_freedom_are_satterthwaites_over_lengths():
+    batch = random_batch(4, 6, 25)
+    moments = RewardMoments(6, gamma=0.9)
+    moments.update(batch)
+    counts, means = moments.counts, moments.means
+    parts = {}
+    for rewards, length in zip(batch.rewards, batch.lengths, strict=True):
+        share = sum(0.9**t * (rewards[t] - means[t]) / math.sqrt(counts[t] * (counts[t] - 1)) for t in range(length))
+        parts.setdefault(int(length), []).append(share**2)
+    total = sum(map(sum, parts.values()))
+    expected = total**2 / sum(sum(values) ** 2 / max(len(values) - 1, 1) for values in parts.values())
+    result = Estimate.from_moments(moments)
+    assert result.degrees_of_freedom == pytest.approx(expected)
+    assert result.standard_error == pytest.approx(math.sqrt(total))
+
+
+def test_the_mean_of_two_estimates_adds_their_variances():
+    rng = np.random.default_rng(0)
+    halves = [estimate(Trajectories(rng.normal(size=(n, 3)), np.full(n, 3)), 3, 1.0) for n in (8, 8)]
+    both = Estimate.mean(halves)
+    assert both.value == pytest.approx((halves[0].value + halves[1].value) / 2)
+    assert both.standard_error == pytest.approx(math.hypot(*(half.standard_error for half in halves)) / 2)
+    assert 7 <= both.degrees_of_freedom <= 14
+    assert both.schedule == Schedule([16, 16, 16])
+    equal = Estimate.mean([halves[0], halves[0]])
+    assert equal.degrees_of_freedom == pytest.approx(14)
+
+
+def warnings_of(rewards, lengths=None):
+    moments = RewardMoments(rewards.shape[1], gamma=1.0)
+    moments.update(Trajectories(rewards, np.full(len(rewards), rewards.shape[1]) if lengths is None else lengths))
+    return interval_warnings(moments, Estimate.from_moments(moments))
+
+
+def test_warnings_name_what_breaks_the_interval():
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=(50, 4))
+    assert warnings_of(normal) == ()
+    assert "too few trajectories: 3 of full length" in warnings_of(normal[:3])[0]
+    assert "too few trajectories: 1 of full length" in warnings_of(normal[:1])[0]
+    assert "all trajectories gave the same rewards" in warnings_of(np.ones((20, 4)))[0]
+    rare = normal + 50 * (np.arange(50) == 7)[:, None]
+    assert "heavy tails" in warnings_of(rare)[0]
+    # Each step alone is harmless, but one trajectory in ten is bad throughout.
+    falls = rng.normal(size=(40, 30)) + 1.5 * (np.arange(40) % 10 == 0)[:, None]
+    assert "few trajectories make up much of the error" in warnings_of(falls)[0]

@@ -17,7 +17,7 @@ from scipy import stats
 
 import rido
 from environments import Faulty, Mortal, ShortIsSweet
-from rido import Estimate, RewardMoments, Rido, Schedule, Trajectories, evaluation
+from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories, collection, evaluation
 from rido.envs.lqg import expected_return
 from rido.runfile import RunFileError
 from rido.simulators import SimulationError
@@ -181,7 +181,7 @@ def test_own_simulators_serve_too():
         (dict(budget=29), "budget must pay for"),
         (dict(gamma=0), r"gamma must be in \(0, 1\], got 0"),
         (dict(gamma=1.2), r"gamma must be in \(0, 1\], got 1.2"),
-        (dict(strategy="best"), "strategy must be one of 'uniform', .*, got 'best'"),
+        (dict(strategy="best"), "strategy must be one of 'adaptive', .*, got 'best'"),
         (dict(seed=-1), "seed must be an integer of at least 0, got -1"),
     ],
 )
@@ -199,7 +199,7 @@ def pieces(path):
 
 
 def test_a_run_file_records_resumes_and_repeats(tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluation, "_PIECE_SECONDS", 1e-4)
+    monkeypatch.setattr(collection, "_PIECE_SECONDS", 1e-4)
     path = tmp_path / "run.rido"
     first = mortal(run=path)
     assert len(pieces(path)) > 5
@@ -222,9 +222,9 @@ def test_a_run_file_records_resumes_and_repeats(tmp_path, monkeypatch):
         (dict(budget=4000), "its budget is 3000, not 4000"),
         (dict(gamma=0.9), "its gamma is 0.95, not 0.9"),
         (dict(horizon=20), "its horizon is 30, not 20"),
-        (dict(strategy="uniform"), "its strategy is 'rido', not 'uniform'"),
+        (dict(strategy="uniform"), "its strategy is 'adaptive', not 'uniform'"),
         (dict(seed=2), "its seed is 1, not 2"),
-        (dict(strategy=partial(Rido, batch=100)), "its options is"),
+        (dict(strategy=partial(Adaptive, unbiased=True)), "its options is"),
     ],
 )
 def test_a_run_file_of_another_run_is_refused(tmp_path, change, difference):
@@ -252,7 +252,7 @@ def test_a_damaged_run_file_is_refused(tmp_path):
 
 
 def test_everything_before_a_fault_stays_in_the_run_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluation, "_PIECE_SECONDS", 1e-6)
+    monkeypatch.setattr(collection, "_PIECE_SECONDS", 1e-6)
     path = tmp_path / "run.rido"
     with pytest.raises(
         SimulationError, match=r"trajectory \d+ failed at step 3 \(seed \d+\): the reward is nan"
@@ -262,7 +262,7 @@ def test_everything_before_a_fault_stays_in_the_run_file(tmp_path, monkeypatch):
 
 
 def slow_run(path):
-    evaluation._PIECE_SECONDS = 0.01
+    collection._PIECE_SECONDS = 0.01
     mortal_slow = partial(Mortal, death=0.05, seconds=2e-4)
     result = rido.evaluate(mortal_slow, act, budget=4000, gamma=0.95, horizon=30, num_envs=2, seed=3, run=path)
     return result.value, result.standard_error, result.trajectories

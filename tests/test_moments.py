@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from helpers import random_batch
 from rido import RewardMoments, Trajectories
@@ -124,3 +125,45 @@ def test_early_ends_count_as_zeros_up_to_the_planned_length_only():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_variances_of_weights_are_those_of_sums_over_trajectories():
+    batch = random_batch(11, 6, 14)
+    moments = moments_of(batch, horizon=6)
+    weights, variances = moments.weights_with_variances()
+    np.testing.assert_allclose(weights, moments.weights(), rtol=1e-12)
+    discounts = 0.9 ** np.arange(6)
+    for t in range(6):
+        terms = []
+        for i in range(len(batch)):
+            if batch.lengths[i] > t:
+                own = batch.rewards[i, t] - moments.means[t]
+                term = discounts[t] ** 2 * own**2 / (moments.counts[t] - 1)
+                for u in range(t + 1, batch.lengths[i]):
+                    later = batch.rewards[i, u] - moments.means[u]
+                    term += 2 * discounts[t] * discounts[u] * own * later / (moments.counts[u] - 1)
+                terms.append(term)
+        assert weights[t] == pytest.approx(sum(terms))
+        assert variances[t] == pytest.approx(len(terms) * np.var(terms, ddof=1))
+
+
+def test_kurtosis_is_the_mean_over_steps_by_their_part_in_the_error():
+    batch = random_batch(12, 5, 30)
+    moments = moments_of(batch, horizon=5)
+    kurtoses, parts = [], []
+    for t in range(5):
+        column = batch.rewards[batch.lengths > t, t]
+        kurtoses.append(stats.kurtosis(column, fisher=False))
+        parts.append(0.9 ** (2 * t) * column.var() / column.size)
+    assert moments.kurtosis == pytest.approx(np.average(kurtoses, weights=parts))
+    assert np.isnan(moments_of(Trajectories(np.ones((3, 5)), [5, 5, 5]), horizon=5).kurtosis)
+
+
+def test_lengths_are_in_the_order_of_projections():
+    batch = random_batch(13, 20, 40)
+    moments = moments_of(batch, batch, horizon=20)
+    centred = batch.rewards - moments.means
+    pairs = zip(batch.lengths, centred, strict=True)
+    expected = sorted((int(length), round(float(row[:length].sum()), 9)) for length, row in pairs)
+    sums = zip(moments.lengths, moments.project(np.ones(20)), strict=True)
+    assert sorted((int(length), round(float(total), 9)) for length, total in sums)[::2] == expected

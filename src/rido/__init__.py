@@ -16,10 +16,11 @@ from rido.estimate import Estimate
 from rido.evaluation import Evaluation, evaluate
 from rido.moments import RewardMoments
 from rido.schedule import Schedule
-from rido.strategies import Oracle, Rido, Robust, Strategy, Uniform
+from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
 from rido.trajectories import Trajectories
 
 __all__ = [
+    "Adaptive",
     "Estimate",
     "Evaluation",
     "Oracle",

@@ -29,6 +29,13 @@ def probability(name: str, value: Any) -> float:
     return float(value)
 
 
+def not_negative(name: str, value: Any) -> float:
+    """Returns ``value`` as a finite number of at least 0."""
+    if not isinstance(value, (int, float, np.number)) or not 0 <= value < np.inf:
+        raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
+    return float(value)
+
+
 def choice(name: str, value: Any, options: tuple[str, ...]) -> str:
     """Returns ``value`` if it is one of ``options``."""
     if value not in options:
@@ -62,10 +69,17 @@ def counts(name: str, values: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} must be a non-empty one-dimensional array, got shape {array.shape}")
-    whole = array.astype(np.int64) if np.isfinite(np.asarray(array, dtype=np.float64)).all() else None
-    if whole is None or (whole != array).any() or whole.min() < 0:
+    whole = array.astype(np.int64, copy=False) if array.dtype.kind in "iu" else _whole(array)
+    if whole is None or whole.min() < 0:
         raise ValueError(f"{name} must be non-negative integers, got {array.tolist()!r:.80}")
     return whole
+
+
+def _whole(array: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Returns numbers of another type as int64, or None if they are not whole."""
+    numbers = np.asarray(array, dtype=np.float64)
+    whole = np.where(np.isfinite(numbers), numbers, 0).astype(np.int64)
+    return whole if np.array_equal(whole, numbers) else None
 
 
 def reward_range(name: str, value: Any) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The acting part of small SB3 networks in numpy.
+"""The acting and judging parts of small SB3 networks in numpy.
 
 For a few rows most of the time of SB3's ``predict`` is overhead; the arithmetic itself takes microseconds. Sampled
 actions draw from the generators of their rows, which torch's global generator cannot do.
@@ -92,6 +92,36 @@ def numpy_actor(model: Any, *, deterministic: bool) -> Actor | None:
     if actor is None or not _agrees(actor, model):
         return None
     return actor if deterministic else _build(model, deterministic=False)
+
+
+def value_network(model: Any) -> Network | None:
+    """The value function of PPO, A2C and TRPO in numpy, or None where it is not a multilayer perceptron.
+
+    It maps normalised, flattened observations to one value per row, and is compared with the model's own
+    ``predict_values`` before it is used.
+
+    Args:
+        model: A Stable-Baselines3 or sb3-contrib model, or its policy.
+    """
+    import torch
+    from gymnasium import spaces
+    from stable_baselines3.common.preprocessing import is_image_space
+
+    policy = getattr(model, "policy", model)
+    space = policy.observation_space
+    if type(policy).__name__ != "ActorCriticPolicy" or not isinstance(space, spaces.Box) or is_image_space(space):
+        return None
+    if type(policy.vf_features_extractor).__name__ != "FlattenExtractor":
+        return None
+    layers = _layers([policy.mlp_extractor.value_net, policy.value_net])
+    if layers is None:
+        return None
+    network = Network(layers).steady(int(np.prod(space.shape)))
+    observations = np.random.default_rng(0).standard_normal((16, *space.shape), dtype=np.float32)
+    with torch.no_grad():
+        expected = policy.predict_values(policy.obs_to_tensor(observations)[0]).cpu().numpy()
+    found = network(observations.reshape(16, -1))
+    return network if np.allclose(found, expected, rtol=1e-4, atol=1e-4) else None
 
 
 def _agrees(actor: Actor, model: Any) -> bool:

@@ -8,14 +8,15 @@ it, so ``n_t`` never increases. Everything here chooses such ``n_t`` for given w
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import isotonic_regression
 
 from rido import _checks
 
-# fill() weighs this many trajectories one by one. Where the budget is for more, it first takes most of it from a lower
-# bound of the relaxed optimum. That only saves time: tests/test_allocation.py compares.
+# fill() weighs about this many trajectories one by one. Where the budget is for more, it first takes most of it from a
+# lower bound of the relaxed optimum, and then small shares of what is there at once. That only saves time:
+# tests/test_allocation.py compares.
 _ONE_BY_ONE = 200
 _START_SHARE = 0.9
+_AT_ONCE = 0.005
 
 
 def allocate(
@@ -74,6 +75,8 @@ def pool(weights: NDArray[np.float64], costs: NDArray[np.float64]) -> NDArray[np
     This is the antitonic regression of ``weights / costs`` with weights ``costs``. Its blocks are the steps
     that share one count in the optimal schedule, whatever the budget.
     """
+    from scipy.optimize import isotonic_regression  # takes longer to import than everything else together
+
     fitted = isotonic_regression(weights / costs, weights=costs, increasing=False).x
     pooled: NDArray[np.float64] = np.maximum(fitted, 0)
     return pooled
@@ -136,6 +139,7 @@ def fill(
     *,
     costs: ArrayLike | None = None,
     limit: int | None = None,
+    pooled: bool = True,
 ) -> NDArray[np.int64]:
     """Adds whole trajectories to those already collected, each of the length that pays most.
 
@@ -146,10 +150,13 @@ def fill(
 
     Args:
         weights: f_t, one number per time step; may be negative.
-        budget: what the new trajectories together may cost.
+        budget: what the new trajectories together may cost; infinite where only ``limit`` counts.
         history: samples of each step that were already collected, at least 1 each.
         costs: price of one sample of each step; 1 if not given.
         limit: the most samples the new trajectories may have in all, whatever they cost.
+        pooled: whether gains are those of the pooled weights, under which the steps of a block keep together, or of
+            the weights as they are. Where the history is not the optimum of these weights the latter sees
+            that a part of a block lags behind. Only the part of a large budget that is taken one by one differs.
 
     Returns:
         The samples of each step to add.
@@ -163,30 +170,34 @@ def fill(
     history = _checks.finite_vector("history", history, length=weights.size)
     if history.min() < 1:
         raise ValueError(f"history must be at least 1 at every step, got {history.min():g}")
+    if limit is None and not np.isfinite(budget):
+        raise ValueError(f"budget must be finite where no limit is given, got {budget!r}")
     most = np.iinfo(np.int64).max if limit is None else int(limit)
-    pooled = pool(weights, costs)
-    if pooled[0] == 0:  # nothing is to be gained anywhere: even out the counts
-        pooled = np.ones(weights.size)
+    ratios = pool(weights, costs)
+    values = ratios * costs if pooled else weights
+    if ratios[0] == 0:  # nothing is to be gained anywhere: even out the counts, or lose as little as possible
+        ratios, values = np.ones(weights.size), costs if pooled or not weights.any() else weights
     prices = np.cumsum(costs)
     added = np.zeros(weights.size, dtype=np.int64)
     left = budget * (1 + 1e-12)
-
-    def add(trajectories: NDArray[np.int64] | int, length: int) -> None:
-        nonlocal left, most
-        added[:length] += trajectories
-        left -= float(np.sum(trajectories * costs[:length]))
-        most -= int(np.sum(np.broadcast_to(trajectories, length)))
-
-    while (bound := _lower_bound(np.sqrt(pooled), left, history + added, costs, most))[0] > _ONE_BY_ONE:
-        add(bound, bound.size)
+    while (bound := _lower_bound(np.sqrt(ratios), left, history + added, costs, most))[0] > _ONE_BY_ONE:
+        added += bound
+        left -= float(bound @ costs)
+        most -= int(bound.sum())
     total = history + added
-    gains = pooled * costs / (total * (total + 1))
-    while (longest := min(int(np.searchsorted(prices, left, side="right")), most)) >= 1:
-        rates = np.cumsum(gains[:longest]) / prices[:longest]
-        length = longest - int(np.argmax(rates[::-1] >= rates.max() * (1 - 1e-12)))
-        add(1, length)
-        total[:length] += 1
-        gains[:length] = pooled[:length] * costs[:length] / (total[:length] * (total[:length] + 1))
+    gains = values / (total * (total + 1))
+    while (longest := min(int(prices.searchsorted(left, side="right")), most)) >= 1:
+        rates = gains[:longest].cumsum() / prices[:longest]
+        best = rates.max()
+        length = longest - int((rates[::-1] >= best - abs(best) * 1e-12).argmax())
+        price = prices[length - 1]
+        # So few more of the same that they change neither the counts nor what is left by much.
+        copies = max(1, int(_AT_ONCE * min(total[length - 1], left / price, most / length)))
+        added[:length] += copies
+        left -= copies * price
+        most -= copies * length
+        total[:length] += copies
+        gains[:length] = values[:length] / (total[:length] * (total[:length] + 1))
     return added
 
 
@@ -199,26 +210,27 @@ def _lower_bound(
 ) -> NDArray[np.int64]:
     """Takes most of the budget at once: what the relaxed optimum adds to the history at the very least.
 
-    At a given price of a sample the free optimum of each step is ``level * root - history``. It may increase with t;
-    the ordered optimum is nowhere below the running minimum of it, since pooling only averages.
+    At a given price of a sample the free optimum of each step is ``level * root - history``. It may increase with t.
+    The ordered optimum averages it over blocks, so that it is nowhere below the least of the free optimum up to t,
+    which is taken, and nowhere above the largest from t on, which tells what level the budget pays for at least.
     """
 
-    def addition(level: float) -> NDArray[np.float64]:
-        return np.minimum.accumulate(np.maximum(level * root - history, 0))
+    def free(level: float) -> NDArray[np.float64]:
+        return np.maximum(level * root - history, 0)
 
     def share(level: float) -> float:
-        added = addition(level)
-        return max(float(added @ costs) / budget, float(added.sum()) / limit)
+        most = np.maximum.accumulate(free(level)[::-1])[::-1]
+        return max(float(most @ costs) / budget, float(most.sum()) / limit)
 
     if budget < costs[0] or limit < 1:
         return np.zeros(root.size, dtype=np.int64)
     low, high = 0.0, 1.0 / root[0]
     while share(high) < _START_SHARE:
         low, high = high, 2 * high
-    for _ in range(20):
+    for _ in range(12):
         middle = (low + high) / 2
         low, high = (middle, high) if share(middle) < _START_SHARE else (low, middle)
-    return np.floor(addition(low)).astype(np.int64)
+    return np.floor(np.minimum.accumulate(free(low))).astype(np.int64)
 
 
 def hoeffding_weights(horizon: int, gamma: float) -> NDArray[np.float64]:

@@ -5,29 +5,40 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rido import _checks
+from rido.collection import Collector
 from rido.estimate import Estimate
+from rido.fitting import RESET_SHARE, FittedCritic, spread
+from rido.judging import Judge
+from rido.moments import RewardMoments
 from rido.progress import Progress
-from rido.runfile import Piece, RunFile, RunFileError
+from rido.runfile import RunFile
 from rido.schedule import Schedule
-from rido.simulators.base import SimulationError, Simulator, trajectory_seeds
-from rido.strategies import Rido, Robust, Strategy, Uniform
-from rido.trajectories import Trajectories, concatenate
+from rido.simulators.base import Simulator
+from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
+from rido.trajectories import concatenate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_STRATEGIES: dict[str, Callable[..., Strategy]] = {"uniform": Uniform, "robust": Robust, "rido": Rido}
+_STRATEGIES: dict[str, Callable[..., Strategy]] = {
+    "adaptive": Adaptive,
+    "uniform": Uniform,
+    "robust": Robust,
+    "rido": Rido,
+}
 
-_PIECE_SECONDS = 2.0  # schedules are collected and recorded in pieces of about this long: what a crash may cost
+_LEAST_PILOT = 5  # trajectories, where a strategy plans everything at once and a critic is to be chosen before
+_RESET_BUDGET = 0.1  # share of the budget that is kept for resets where they cost transitions
 
 
 @dataclass(frozen=True)
@@ -36,8 +47,9 @@ class Evaluation:
 
     Attributes:
         estimate: the estimated return with its error bars.
-        schedule: planned samples of each time step.
-        transitions: transitions taken in all.
+        schedule: planned samples of each time step that the estimate rests on; the pilot that a critic was fitted on
+            is not among them.
+        transitions: transitions taken in all, with what resets cost where they do.
         trajectories: trajectories collected.
         uniform_transitions: transitions that full-length trajectories alone would need for the same standard
             error; infinite or NaN where the data does not tell.
@@ -49,6 +61,11 @@ class Evaluation:
         seconds: time that collecting took, planning not counted.
         planning_seconds: time that planning and statistics took.
         warnings: what the reader should know before trusting the numbers.
+        critic: name of the critic that carried the estimate: "policy", "fit", a function's name, or "none".
+        critic_gain: how many times the variance would have been larger without the critic, at equal transitions and
+            under the best schedule for plain rewards; NaN where there is no critic or the data does not tell.
+        resets: resets taken for the critic's expectation over first states.
+        reset_seconds: time that they took.
     """
 
     estimate: Estimate
@@ -63,6 +80,10 @@ class Evaluation:
     seconds: float
     planning_seconds: float
     warnings: tuple[str, ...] = ()
+    critic: str = "none"
+    critic_gain: float = math.nan
+    resets: int = 0
+    reset_seconds: float = 0.0
 
     @property
     def value(self) -> float:
@@ -93,6 +114,9 @@ class Evaluation:
         ]
         if math.isfinite(self.uniform_transitions) and self.strategy != "uniform":
             lines.append(f"uniform evaluation would have needed {self.uniform_transitions:,.0f} transitions for this")
+        if self.critic != "none":
+            gain = f": {self.critic_gain:.3g} times less variance" if math.isfinite(self.critic_gain) else ""
+            lines.append(f"critic {self.critic}{gain}, {self.resets:,} resets in {self.reset_seconds:.2g} s")
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,6 +128,7 @@ class Evaluation:
             "interval_low": low,
             "interval_high": high,
             "uniform_transitions": self.uniform_transitions,
+            "critic_gain": self.critic_gain,
         }
         return {
             "environment": self.environment,
@@ -120,6 +145,9 @@ class Evaluation:
             "reproducible": self.reproducible,
             "seconds": self.seconds,
             "planning_seconds": self.planning_seconds,
+            "critic": self.critic,
+            "resets": self.resets,
+            "reset_seconds": self.reset_seconds,
             "warnings": list(self.warnings),
         }
 
@@ -129,6 +157,11 @@ class Evaluation:
 
         return plot_schedule(self.schedule, ax=ax)
 
+    def _repr_html_(self) -> str:
+        from rido.report import evaluation_html
+
+        return evaluation_html(self)
+
 
 def evaluate(
     env: Any,
@@ -137,7 +170,11 @@ def evaluate(
     budget: int,
     gamma: float,
     horizon: int | None = None,
-    strategy: str | Callable[..., Strategy] = "rido",
+    strategy: str | Callable[..., Strategy] = "adaptive",
+    until: float | None = None,
+    critic: str | Callable[..., Any] | None = None,
+    max_resets: int | None = None,
+    reset_cost: float = 0.0,
     seed: int | None = None,
     num_envs: int | None = None,
     deterministic: bool = True,
@@ -156,8 +193,17 @@ def evaluate(
         gamma: discount factor in (0, 1].
         horizon: steps over which the return is summed. If not given, as many as leave out 0.1% of the return
             of constant rewards, or the environment's own time limit if that is less.
-        strategy: "uniform", "robust", "rido", or a function of horizon, budget and gamma that returns a
+        strategy: "adaptive", "uniform", "robust", "rido", or a function of horizon, budget and gamma that returns a
             strategy.
+        until: stop when the 95% interval is at most this much to either side; the budget is then the most to spend.
+            With strategy "adaptive" only.
+        critic: a value function to carry the estimate, so that transitions pay only for its errors. It may be
+            wrong: that costs precision, not correctness. A function ``V(observations, steps_to_go)`` on batches;
+            "policy" for the agent's own; "fit" for one fitted on the first trajectories, which then serve for nothing
+            else; "auto" to take what promises the least error, which may be none.
+        max_resets: the most resets that estimate the critic's expectation over first states. There are as many as
+            make them 5% of the variance; if not given, at most two for each transition of the budget.
+        reset_cost: what such a reset costs in transitions. Where it does, at most a tenth of the budget goes there.
         seed: what all randomness comes from; drawn and reported if not given.
         num_envs: environments to run side by side. It does not change the result.
         deterministic: whether an agent takes its most likely action or samples one.
@@ -174,15 +220,31 @@ def evaluate(
         2000
     """
     gamma = _checks.discount("gamma", gamma)
-    horizon = _horizon(env, horizon, gamma)
+    horizon = resolve_horizon(env, horizon, gamma)
     make = _STRATEGIES.get(strategy) if isinstance(strategy, str) else strategy
     if make is None:
         _checks.choice("strategy", strategy, tuple(_STRATEGIES))
+    if until is not None:
+        if strategy != "adaptive":
+            raise ValueError(f"until must come with strategy 'adaptive', got {strategy!r}")
+        # Resets for a critic come last, and add their share to the variance.
+        share = 0.0 if critic is None else RESET_SHARE
+        make = partial(Adaptive, until=until * math.sqrt(1 - share))
     chosen = make(horizon=horizon, budget=budget, gamma=gamma)  # type: ignore[misc]
     if seed is not None:
         seed = _checks.integer("seed", seed, least=0)
+    task = _Task(
+        make=make,  # type: ignore[arg-type]
+        strategy=chosen,
+        critic=critic,
+        max_resets=2 * chosen.budget if max_resets is None else _checks.integer("max_resets", max_resets, least=2),
+        reset_cost=_checks.not_negative("reset_cost", reset_cost),
+        seed=seed,
+        run=run,
+        progress=progress,
+    )
     if hasattr(env, "rollout"):
-        return _evaluate(env, chosen, type(env).__name__, "its own policy", True, {}, seed, run, progress)
+        return _evaluate(task, env, type(env).__name__, "its own policy", True, {})
 
     from rido.simulators.gymnasium import GymnasiumSimulator
 
@@ -203,7 +265,7 @@ def evaluate(
             "policy_fingerprint": acting.fingerprint,
         }
         name = _environment_name(env)
-        return _evaluate(simulator, chosen, name, acting.name, acting.reproducible, configuration, seed, run, progress)
+        return _evaluate(task, simulator, name, acting.name, acting.reproducible, configuration)
     finally:
         simulator.close()
 
@@ -223,23 +285,42 @@ def horizon_for(gamma: float, tolerance: float = 1e-3) -> int:
     return max(1, math.ceil(math.log(_checks.probability("tolerance", tolerance)) / math.log(gamma)))
 
 
+@dataclass(frozen=True)
+class _Task:
+    """What is to be done, as :func:`evaluate` was asked to do it."""
+
+    make: Callable[..., Strategy]
+    strategy: Strategy
+    critic: str | Callable[..., Any] | None
+    max_resets: int
+    reset_cost: float
+    seed: int | None
+    run: str | Path | None
+    progress: bool | None
+
+    @property
+    def reserve(self) -> int:
+        """Transitions that are kept for resets."""
+        if self.critic is None or self.reset_cost == 0:
+            return 0
+        return int(min(self.max_resets * self.reset_cost, _RESET_BUDGET * self.strategy.budget))
+
+
 def _evaluate(
+    task: _Task,
     simulator: Simulator,
-    strategy: Strategy,
     environment: str,
     policy: str,
     reproducible: bool,
     configuration: Mapping[str, Any],
-    seed: int | None,
-    run: str | Path | None,
-    progress: bool | None,
 ) -> Evaluation:
     """Runs the loop of asking, collecting and telling, and puts the result together."""
+    strategy, seed = task.strategy, task.seed
+    judge = Judge.resolve(task.critic, simulator)
     record = None
-    if run is not None:
-        fresh = secrets.randbits(64)
+    if task.run is not None:
         record = RunFile(
-            run,
+            task.run,
             {
                 "environment": environment,
                 "policy": policy,
@@ -248,31 +329,38 @@ def _evaluate(
                 "budget": strategy.budget,
                 "gamma": strategy.gamma,
                 "options": strategy.options,
+                "critic": judge.name,
+                "resets": [task.max_resets, task.reset_cost] if judge.name != "none" else [],
                 **configuration,
                 "seed": seed,
             },
-            defaults={"seed": fresh},
+            defaults={"seed": secrets.randbits(64)},
         )
         seed = record.configuration["seed"]
     entropy = secrets.randbits(64) if seed is None else seed
-    collector = _Collector(simulator, entropy, record)
+    collector = Collector(simulator, horizon=strategy.horizon, gamma=strategy.gamma, entropy=entropy, record=record)
     planning = -time.perf_counter()
-    with Progress(strategy.budget, shown=progress) as bar:
-        try:
-            while (schedule := strategy.ask()) is not None:
-                strategy.tell(collector.collect(schedule, bar))
-                estimate = strategy.estimate()
-                bar.show(estimate)
-                collector.finish_round(strategy.spent, estimate)
-        finally:
-            if record is not None:
-                record.close()
+    try:
+        with Progress(strategy.budget, shown=task.progress) as bar:
+            strategy = _spend(task, judge, collector, bar)
+        estimate = strategy.estimate()
+        if collector.critic is not None:
+            most = task.max_resets
+            if task.reset_cost > 0:
+                most = max(2, min(most, int(task.reserve / task.reset_cost)))
+            collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
+            estimate = _with_starts(estimate, collector.starts)
+            collector.finish_round(estimate)
+    finally:
+        if record is not None:
+            record.close()
     planning += time.perf_counter()
+    unseeded = () if reproducible else (f"{policy} draws random numbers that the seed does not control",)
     return Evaluation(
-        estimate=strategy.estimate(),
-        transitions=strategy.spent,
+        estimate=estimate,
+        transitions=collector.plain.transitions + math.ceil(collector.resets * task.reset_cost),
         trajectories=collector.trajectories,
-        uniform_transitions=_uniform_transitions(strategy),
+        uniform_transitions=uniform_transitions(collector.plain, estimate.standard_error),
         strategy=type(strategy).__name__.lower(),
         environment=environment,
         policy=policy,
@@ -280,92 +368,106 @@ def _evaluate(
         reproducible=reproducible,
         seconds=collector.seconds,
         planning_seconds=max(0.0, planning - collector.busy_seconds),
-        warnings=() if reproducible else (f"{policy} draws random numbers that the seed does not control",),
+        warnings=(*unseeded, *judge.notes, *strategy.warnings()),
+        critic="none" if collector.critic is None else collector.critic.name,
+        critic_gain=math.nan if collector.critic is None else critic_gain(collector.plain, estimate.standard_error),
+        resets=collector.resets,
+        reset_seconds=collector.reset_seconds,
     )
 
 
-class _Collector:
-    """Collects schedules in pieces, from the run file what it has, the rest from the simulator."""
-
-    def __init__(self, simulator: Simulator, entropy: int, record: RunFile | None) -> None:
-        self._simulator = simulator
-        self._entropy = entropy
-        self._record = record
-        self._recorded = deque(record.pieces() if record is not None else ())
-        self._round = 0
-        self._transitions = 0
-        self.trajectories = 0
-        self.seconds = 0.0  # of all pieces, recorded ones too
-        self.busy_seconds = 0.0  # spent here and now
-
-    def collect(self, schedule: Schedule, bar: Progress) -> Trajectories:
-        """Returns trajectories of all lengths of a schedule."""
-        started = time.perf_counter()
-        lengths, parts, done = schedule.lengths, [], 0
-        while done < lengths.size:
-            piece = self._recorded.popleft() if self._recorded else self._simulate(lengths[done:])
-            part = piece.trajectories
-            if piece.round != self._round or not np.array_equal(part.lengths, lengths[done : done + len(part)]):
-                raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
-            parts.append(part)
-            done += len(part)
-            self.trajectories += len(part)
-            self.seconds += piece.seconds
-            self._transitions += part.transitions
-            bar.advance(part.transitions)
-        self.busy_seconds += time.perf_counter() - started
-        return concatenate(parts)
-
-    def finish_round(self, transitions: int, estimate: Estimate) -> None:
-        """Notes how far the run is."""
-        if self._record is not None and not self._recorded:
-            self._record.note_progress(
-                self._round, transitions, self.trajectories, estimate.value, estimate.standard_error
-            )
-        self._round += 1
-
-    def _simulate(self, lengths: Any) -> Piece:
-        """Collects the first of these lengths: one for each environment, and more if they are quick."""
-        rate = self._transitions / self.seconds if self.seconds > 0 else 0.0
-        count = int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS))
-        count = min(max(count, self._simulator.num_envs), lengths.size)
-        seeds = trajectory_seeds(self._entropy, self.trajectories, count)
-        started = time.perf_counter()
-        try:
-            trajectories = self._simulator.rollout(lengths[:count], seeds)
-        except SimulationError as error:
-            index = self.trajectories + error.trajectory
-            raise SimulationError(index, error.step, error.seed, error.reason) from error.__cause__
-        piece = Piece(self._round, trajectories, time.perf_counter() - started)
-        if self._record is not None:
-            self._record.append(piece)
-        return piece
+def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> Strategy:
+    """Spends the budget; returns the strategy that knows what the estimate rests on."""
+    strategy, spent = task.strategy, 0
+    if task.reserve and (judge.critic is not None or judge.view is not None):
+        strategy = task.make(horizon=strategy.horizon, budget=strategy.budget - task.reserve, gamma=strategy.gamma)
+    collector.critic = judge.critic
+    while (schedule := strategy.ask()) is not None:
+        if judge.view is not None and collector.trajectories == 0:
+            strategy = _pilot(task, strategy, schedule, judge, collector, bar)
+        else:
+            strategy.tell(collector.collect(schedule.lengths, bar))
+        if strategy.spent > spent:
+            spent = strategy.spent
+            estimate = _with_starts(strategy.estimate(), collector.starts)
+            bar.show(estimate)
+            collector.finish_round(estimate)
+    return strategy
 
 
-def _uniform_transitions(strategy: Strategy) -> float:
-    """Returns what full-length trajectories would cost for the standard error that was reached."""
-    moments, error = strategy.moments, strategy.estimate().standard_error
-    if not 0 < error < math.inf:
+def _pilot(
+    task: _Task, strategy: Strategy, schedule: Schedule, judge: Judge, collector: Collector, bar: Progress
+) -> Strategy:
+    """Collects what a strategy asks for first, decides on a critic by it, and returns the strategy to go on with.
+
+    What a critic was fitted on must not be judged by it: then a new strategy gets what is left of the budget.
+    """
+    assert judge.view is not None
+    lengths: NDArray[np.int64] = schedule.lengths
+    if schedule.transitions > strategy.budget / 2:  # all is planned at once
+        lengths = lengths[: max(_LEAST_PILOT, math.ceil(math.sqrt(strategy.budget / strategy.horizon)))]
+    pilot = collector.pilot(lengths, judge.view, bar)
+    left = strategy.budget - pilot.trajectories.transitions
+    collector.critic = judge.decide(pilot, budget=strategy.budget, max_resets=task.max_resets)
+    if isinstance(collector.critic, FittedCritic):
+        collector.agree(pilot)
+        collector.finish_round(Estimate.from_moments(collector.plain))
+        return task.make(horizon=strategy.horizon, budget=left, gamma=strategy.gamma)
+    if collector.critic is None:
+        strategy.budget += task.reserve
+    told = [collector.take_in(pilot)]
+    if lengths.size < schedule.trajectories:
+        told.append(collector.collect(schedule.lengths[lengths.size :], bar))
+    strategy.tell(concatenate(told))
+    return strategy
+
+
+def _with_starts(estimate: Estimate, starts: NDArray[np.float64]) -> Estimate:
+    """Adds a critic's expectation over first states, independent of the rest, with Satterthwaite's freedom."""
+    if starts.size < 2:
+        return estimate
+    own, others = estimate.standard_error**2, float(starts.var(ddof=1)) / starts.size
+    freedom = estimate.degrees_of_freedom
+    if math.isfinite(own) and own + others > 0:
+        freedom = (own + others) ** 2 / (own**2 / estimate.degrees_of_freedom + others**2 / (starts.size - 1))
+    return replace(
+        estimate,
+        value=estimate.value + float(starts.mean()),
+        standard_error=math.sqrt(own + others),
+        degrees_of_freedom=freedom,
+    )
+
+
+def uniform_transitions(plain: RewardMoments, error: float) -> float:
+    """Returns what full-length trajectories would cost for a standard error, by the moments of plain rewards."""
+    if not 0 < error < math.inf or plain.counts[-1] < 2:
         return math.nan
-    variance = float(moments.weights().sum())  # of the return of one trajectory
-    return variance / error**2 * float(moments.survival.sum()) if variance > 0 else math.nan
+    variance = float(plain.weights().sum())  # of the return of one trajectory
+    return variance / error**2 * float(plain.survival.sum()) if variance > 0 else math.nan
 
 
-def _horizon(env: Any, horizon: int | None, gamma: float) -> int:
+def critic_gain(plain: RewardMoments, error: float) -> float:
+    """Returns the variance that plain rewards would leave under their best schedule, over that which was reached."""
+    if not 0 < error < math.inf or plain.counts[-1] < 2:
+        return math.nan
+    return spread([plain]) / plain.transitions / error**2
+
+
+def resolve_horizon(env: Any, horizon: int | None, gamma: float) -> int:
+    """Returns the horizon that was asked for, or else the one that gamma and the environment's time limit suggest."""
     if horizon is not None:
         return _checks.integer("horizon", horizon, least=1)
-    limit = None
     if isinstance(env, str):
         from rido.simulators.environments import find_spec
 
         limit = find_spec(env).max_episode_steps
-    elif getattr(env, "spec", None) is not None:
-        limit = env.spec.max_episode_steps
+    else:
+        limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
     return limit if limit is not None and (gamma == 1 or limit < horizon_for(gamma)) else horizon_for(gamma)
 
 
 def _environment_name(env: Any) -> str:
     if isinstance(env, str):
         return env
-    spec = getattr(env, "spec", None)
-    return spec.id if spec is not None else getattr(env, "__qualname__", type(env).__name__)
+    own = getattr(env, "__qualname__", type(env).__name__)
+    return str(getattr(getattr(env, "spec", None), "id", own))

@@ -147,9 +147,51 @@ class RewardMoments:
         weights: NDArray[np.float64] = self.discounts * (self.discounts * deviations**2 + 2 * products)
         return weights
 
+    def weights_with_variances(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns the paired weights f_t, and the sampling variance of each as the same trajectories tell it.
+
+        A paired weight is a sum over trajectories, ``f_t = sum_i phi_it`` with the ``phi_it = y_it (y_it + 2 sum_{u>t}
+        y_iu) / (n - 1)`` of discounted, centred rewards y, each divided by the n - 1 of its own later step. Its
+        variance is estimated like that of any sum.
+        """
+        self._require_pairs("weights")
+        weights, squares = np.zeros(self.horizon), np.zeros(self.horizon)
+        scale = self.discounts / (self._planned - 1)
+        for rows in self._centred():
+            width = rows.shape[1]
+            own = rows * scale[:width]
+            terms = rows * (2 * np.cumsum(own[:, ::-1], axis=1)[:, ::-1] - own) * self.discounts[:width]
+            weights[:width] += terms.sum(axis=0)
+            squares[:width] += np.einsum("it,it->t", terms, terms)
+        counts = self._planned
+        return weights, (squares - weights**2 / counts) / (1 - 1 / counts)
+
     def project(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns for each trajectory ``sum_t coefficients[t] * (reward_t - mean_t)`` over its planned steps."""
         return np.concatenate([rows @ coefficients[: rows.shape[1]] for rows in self._centred()])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Planned length of each trajectory, in the order of :meth:`project`."""
+        return np.concatenate([lengths for blocks in self._blocks.values() for _, lengths in blocks])
+
+    @property
+    def kurtosis(self) -> float:
+        """Kurtosis of the rewards, 3 where they are normal: the mean over steps by their part in the error.
+
+        A step's part is ``gamma^2t Var(R_t) / n_t``. NaN where no reward varies.
+        """
+        squares, fourths = np.zeros(self.horizon), np.zeros(self.horizon)
+        for rows in self._centred():
+            rows = rows * rows
+            squares[: rows.shape[1]] += rows.sum(axis=0)
+            fourths[: rows.shape[1]] += np.einsum("it,it->t", rows, rows)
+        parts = self.discounts**2 * squares / self._planned**2
+        seen = parts > 1e-20 * parts.max()
+        if not seen.any():
+            return float("nan")
+        each = self._planned[seen] * fourths[seen] / squares[seen] ** 2
+        return float(np.average(each, weights=parts[seen]))
 
     @property
     def full_length(self) -> NDArray[np.float64]:

@@ -253,6 +253,16 @@ def take(observations: Any, index: NDArray[np.intp]) -> Any:
     return observations[index]
 
 
+def stack(batches: Sequence[Any]) -> Any:
+    """Batches of observations as one, in their order."""
+    first = batches[0]
+    if isinstance(first, dict):
+        return {key: stack([batch[key] for batch in batches]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stack(parts) for parts in zip(*batches, strict=True))
+    return np.concatenate(batches)
+
+
 def _is_path(policy: str) -> bool:
     return policy.endswith(".zip") or Path(policy).is_file() or Path(f"{policy}.zip").is_file()
 

@@ -6,15 +6,17 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from rido.critic import Signal
 from rido.trajectories import Trajectories
 
-_FORMAT = 1
+_FORMAT = 2
 
 _SCHEMA = """
 CREATE TABLE configuration (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -24,15 +26,26 @@ CREATE TABLE pieces (
     lengths BLOB NOT NULL,               -- planned lengths, int32
     steps BLOB NOT NULL,                 -- transitions taken, int32
     rewards BLOB NOT NULL,               -- rewards of the planned steps, float64
+    signal BLOB,                         -- what a critic made of them, float64
+    starts BLOB,                         -- the critic's values of the first observations, float64
+    features BLOB,                       -- what a critic is fitted on, float64, for each step and after the last
+    terminated BLOB,                     -- with features: whether the environment ended each trajectory, bool
     checksum INTEGER NOT NULL,
     seconds REAL NOT NULL                -- what collecting it took
+) STRICT;
+CREATE TABLE resets (
+    number INTEGER PRIMARY KEY,          -- 0, 1, 2, ...
+    starts BLOB NOT NULL,                -- a critic's values of first observations, float64
+    checksum INTEGER NOT NULL,
+    seconds REAL NOT NULL
 ) STRICT;
 CREATE TABLE progress (
     round INTEGER PRIMARY KEY,
     transitions INTEGER NOT NULL,
     trajectories INTEGER NOT NULL,
     value REAL,
-    standard_error REAL
+    standard_error REAL,
+    degrees_of_freedom REAL
 ) STRICT;
 """
 
@@ -49,11 +62,38 @@ class Piece:
         round: the schedule asked for that they are part of, counted from 0.
         trajectories: what was collected.
         seconds: what collecting them took.
+        signal: what a critic made of the rewards, if there was one.
+        features: what a critic is to be fitted on, if one is: rows for each step that was taken and after the last.
+        terminated: with features, whether the environment ended each trajectory.
     """
 
     round: int
     trajectories: Trajectories
     seconds: float
+    signal: Signal | None = None
+    features: NDArray[np.float64] | None = None
+    terminated: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True)
+class Milestone:
+    """How far a run was after a round.
+
+    Attributes:
+        round: counted from 0.
+        transitions: transitions taken so far, without what resets cost.
+        trajectories: trajectories collected so far.
+        value: the estimate.
+        standard_error: its standard error.
+        degrees_of_freedom: of its interval.
+    """
+
+    round: int
+    transitions: int
+    trajectories: int
+    value: float
+    standard_error: float
+    degrees_of_freedom: float
 
 
 class RunFile:
@@ -91,47 +131,95 @@ class RunFile:
             raise RunFileError(f"run file {self.path} cannot be used: {error}") from error
         self._count = int(self._database.execute("SELECT count(*) FROM pieces").fetchone()[0])
 
+    @classmethod
+    def read(cls, path: str | Path) -> RunFile:
+        """Opens a file that is there already, whatever run it is of, and never writes to it."""
+        file = cls.__new__(cls)
+        file.path = Path(path)
+        if not file.path.is_file():
+            raise RunFileError(f"run file {file.path} is not there")
+        try:
+            # Not mode=ro: a connection that may not write leaves the files of the write-ahead log behind.
+            uri = f"{file.path.resolve().as_uri()}?mode=rw"
+            file._database = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
+            file._database.execute("PRAGMA query_only = ON")
+            file.configuration = file._read_configuration()
+        except sqlite3.DatabaseError as error:
+            raise RunFileError(f"run file {file.path} cannot be used: {error}") from error
+        file._check({})
+        return file
+
     def pieces(self) -> Iterator[Piece]:
         """Yields all pieces in the order in which they were written."""
         rows = self._database.execute("SELECT * FROM pieces ORDER BY number")
-        for expected, (number, round_, lengths, steps, rewards, checksum, seconds) in enumerate(rows):
-            if number != expected or checksum != _checksum(lengths, steps, rewards):
+        for expected, (number, round_, *parts, checksum, seconds) in enumerate(rows):
+            if number != expected or checksum != _checksum(*parts):
                 raise RunFileError(f"run file {self.path} is damaged at piece {expected}; delete it to start again")
-            trajectories = Trajectories(
-                np.frombuffer(rewards, np.float64), np.frombuffer(lengths, np.int32), np.frombuffer(steps, np.int32)
+            lengths, steps = (np.frombuffer(part, np.int32) for part in parts[:2])
+            trajectories = Trajectories(np.frombuffer(parts[2], np.float64), lengths, steps)
+            values, starts, features = (
+                None if part is None else np.frombuffer(part, np.float64) for part in parts[3:6]
             )
-            yield Piece(round_, trajectories, seconds)
+            signal = None
+            if values is not None and starts is not None:
+                signal = Signal(Trajectories(values, lengths, steps), starts)
+            terminated = None
+            if features is not None:
+                features = features.reshape(int(steps.sum()) + steps.size, -1)
+                terminated = np.frombuffer(parts[6], np.bool_)
+            yield Piece(round_, trajectories, seconds, signal, features, terminated)
 
     def append(self, piece: Piece) -> None:
         """Writes one more piece."""
-        batch = piece.trajectories
-        lengths, steps = (array.astype(np.int32).tobytes() for array in (batch.lengths, batch.steps))
-        rewards = batch.flat.tobytes()
-        try:
-            self._database.execute(
-                "INSERT INTO pieces VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    self._count,
-                    piece.round,
-                    lengths,
-                    steps,
-                    rewards,
-                    _checksum(lengths, steps, rewards),
-                    piece.seconds,
-                ),
-            )
-        except sqlite3.IntegrityError as error:
-            raise RunFileError(f"run file {self.path} is being written by another process") from error
+        batch, signal = piece.trajectories, piece.signal
+        parts = [
+            *(array.astype(np.int32).tobytes() for array in (batch.lengths, batch.steps)),
+            batch.flat.tobytes(),
+            None if signal is None else signal.trajectories.flat.tobytes(),
+            None if signal is None else signal.starts.tobytes(),
+            None if piece.features is None else piece.features.tobytes(),
+            None if piece.terminated is None else piece.terminated.tobytes(),
+        ]
+        self._insert("pieces", (self._count, piece.round, *parts, _checksum(*parts), piece.seconds))
         self._count += 1
 
-    def note_progress(
-        self, round_: int, transitions: int, trajectories: int, value: float, standard_error: float
-    ) -> None:
+    def resets(self) -> Iterator[tuple[NDArray[np.float64], float]]:
+        """Yields a critic's values of first observations, and the seconds that they took, as they were written."""
+        rows = self._database.execute("SELECT * FROM resets ORDER BY number")
+        for expected, (number, starts, checksum, seconds) in enumerate(rows):
+            if number != expected or checksum != _checksum(starts):
+                raise RunFileError(f"run file {self.path} is damaged at resets {expected}; delete it to start again")
+            yield np.frombuffer(starts, np.float64), seconds
+
+    def append_resets(self, number: int, starts: NDArray[np.float64], seconds: float) -> None:
+        """Writes one more batch of resets."""
+        self._insert("resets", (number, starts.tobytes(), _checksum(starts.tobytes()), seconds))
+
+    def agree(self, name: str, values: list[float]) -> None:
+        """Writes some numbers when the run is made, and makes sure that they are the same when it goes on."""
+        found = self._read_configuration().get(name)
+        if found is None:
+            self._insert("configuration", (name, json.dumps(values)))
+        elif not np.allclose(found, values, rtol=1e-6, atol=1e-9):
+            raise RunFileError(
+                f"run file {self.path} was made with another {name}: the same data gives another one here, perhaps "
+                "because of another version of numpy; give another file name to start a new run"
+            )
+
+    def _insert(self, table: str, row: tuple[Any, ...]) -> None:
+        try:
+            self._database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        except sqlite3.IntegrityError as error:
+            raise RunFileError(f"run file {self.path} is being written by another process") from error
+
+    def note_progress(self, milestone: Milestone) -> None:
         """Writes how far the run is after a round, for those who watch it."""
-        self._database.execute(
-            "INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?)",
-            (round_, transitions, trajectories, value, standard_error),
-        )
+        self._database.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?, ?)", astuple(milestone))
+
+    def progress(self) -> Iterator[Milestone]:
+        """Yields how far the run was after each round that is finished."""
+        for row in self._database.execute("SELECT * FROM progress ORDER BY round"):
+            yield Milestone(*row)
 
     def close(self) -> None:
         """Closes the file."""
@@ -169,8 +257,8 @@ class RunFile:
                 )
 
 
-def _checksum(*parts: bytes) -> int:
+def _checksum(*parts: bytes | None) -> int:
     checksum = 0
     for part in parts:
-        checksum = zlib.crc32(part, checksum)
+        checksum = zlib.crc32(part or b"", checksum)
     return checksum

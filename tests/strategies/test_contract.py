@@ -5,13 +5,15 @@ import pytest
 
 from helpers import run
 from processes import autoregressive, first_step
-from rido import Oracle, Rido, Robust, Trajectories, Uniform
+from rido import Adaptive, Oracle, Rido, Robust, Trajectories, Uniform
 
 STRATEGIES = {
     "uniform": Uniform,
     "robust": Robust,
     "oracle": lambda **settings: Oracle(weights=np.linspace(2, -0.1, settings["horizon"]), **settings),
     "rido": Rido,
+    "adaptive": Adaptive,
+    "adaptive, costly resets": lambda **settings: Adaptive(reset_price=7.5, **settings),
     "rido, theory": lambda **settings: Rido(beta="theory", reward_range=(-30, 30), **settings),
 }
 

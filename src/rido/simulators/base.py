@@ -1,7 +1,8 @@
-"""Simulator: the one method that evaluation needs of any simulator, and how it fails."""
+"""Simulator: the one method that evaluation needs of any simulator, two more that a critic needs, and how they fail."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,41 @@ class Simulator(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Trajectories together with what was observed on the way.
+
+    Attributes:
+        trajectories: the rewards.
+        observations: a batch, rows first (a dictionary or tuple of such arrays where the space is): for one trajectory
+            after the other, what was seen before each step that it took and after the last one.
+        terminated: for each trajectory, whether the environment ended it, be it at its planned length.
+    """
+
+    trajectories: Trajectories
+    observations: Any
+    terminated: NDArray[np.bool_]
+
+
+@runtime_checkable
+class ObservingSimulator(Simulator, Protocol):
+    """A simulator that shows its observations, from which a critic can be used.
+
+    Attributes:
+        observation_space: of one environment, a ``gymnasium.Space``; None if observations are plain arrays.
+    """
+
+    observation_space: Any
+
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
+        """Collects what ``rollout`` collects, and the observations."""
+        ...
+
+    def starts(self, seeds: Sequence[int]) -> Any:
+        """Returns a batch of first observations, each from its own seed, without taking a step."""
+        ...
+
+
 class SimulationError(RuntimeError):
     """A trajectory that could not be collected.
 
@@ -48,14 +84,14 @@ class SimulationError(RuntimeError):
         self.reason = reason
 
 
-def trajectory_seeds(entropy: int, first: int, count: int) -> list[int]:
+def trajectory_seeds(entropy: int, first: int, count: int, *, stream: int = 0) -> list[int]:
     """Returns the seeds of trajectories ``first, ..., first + count - 1`` of an evaluation.
 
     Each depends on the evaluation's entropy and its index alone (a counter-based generator gives the numbers at any
     place of its sequence), so it does not matter in which order or in how many pieces trajectories are
-    collected. Seeds have 32 bits, which every environment takes.
+    collected. Seeds have 32 bits, which every environment takes. Another stream gives other, independent seeds.
     """
-    generator = np.random.Philox(np.random.SeedSequence(entropy))
+    generator = np.random.Philox(np.random.SeedSequence(entropy, spawn_key=(stream,) if stream else ()))
     generator.advance(first // 4)  # it moves by blocks of four numbers
     numbers = generator.random_raw(count + first % 4)[first % 4 :]
     seeds: list[int] = (numbers >> np.uint64(32)).tolist()

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 import rido.envs
 from rido import _checks
-from rido.policies import Policy, resolve_policy
-from rido.simulators.base import SimulationError
+from rido.policies import Policy, resolve_policy, stack, take
+from rido.simulators.base import Observed, SimulationError
 from rido.simulators.environments import SlotError, Slots, Step, open_environments
 from rido.trajectories import Trajectories
 
@@ -39,6 +39,7 @@ class GymnasiumSimulator:
     Attributes:
         num_envs: sub-environments side by side at most.
         policy: the resolved policy.
+        observation_space: of one environment.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class GymnasiumSimulator:
             policy = rido.envs.default_policy(env, gamma, **env_kwargs)
         self._envs = open_environments(env, horizon=self._horizon, env_kwargs=env_kwargs, num_envs=num_envs)
         self.num_envs = self._envs.most
+        self.observation_space = self._envs.observation_space
         self.policy: Policy = resolve_policy(
             policy,
             observation_space=self._envs.observation_space,
@@ -71,6 +73,29 @@ class GymnasiumSimulator:
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
         """Collects one trajectory per length, each from its own seed, and returns them in the same order."""
+        return self._run(lengths, seeds, None).trajectories()
+
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
+        """Collects what :meth:`rollout` collects, and the observations."""
+        recorder = _Recorder()
+        running = self._run(lengths, seeds, recorder)
+        trajectories = running.trajectories()
+        return Observed(trajectories, recorder.batch(trajectories.steps), running.terminated)
+
+    def starts(self, seeds: Sequence[int]) -> Any:
+        """Returns a batch of first observations, each from its own seed, without taking a step."""
+        batches = []
+        for first in range(0, len(seeds), self._envs.provide(len(seeds))):
+            part = list(seeds[first : first + self._envs.provide(len(seeds))])
+            slots = np.arange(len(part))
+            try:
+                self._envs.reset(slots, part)
+            except SlotError as error:
+                raise SimulationError(first + error.slot, 0, part[error.slot], error.reason) from error.__cause__
+            batches.append(self._envs.observe(slots))
+        return stack(batches)
+
+    def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], recorder: _Recorder | None) -> _Running:
         lengths = _checks.counts("lengths", lengths)
         if not 1 <= lengths.min() <= lengths.max() <= self._horizon:
             raise ValueError(
@@ -83,14 +108,20 @@ class GymnasiumSimulator:
             while running.slots.size:
                 if running.fresh.size:
                     self._envs.reset(running.fresh, running.seeds(running.fresh))
-                running.advance(self._envs.step(running.slots, self._act(running)))
+                observations = self._envs.observe(running.slots)
+                if recorder is not None:
+                    recorder.add(*running.places(running.slots), observations)
+                finished = running.advance(self._envs.step(running.slots, self._act(observations, running)))
+                if recorder is not None and finished.size:
+                    recorder.add(*running.places(finished), self._envs.observe(finished))
+                running.start(finished)
         except SlotError as error:
             raise running.failure(error.slot, error.reason) from error.__cause__
-        return running.trajectories()
+        return running
 
-    def _act(self, running: _Running) -> NDArray[Any]:
+    def _act(self, observations: Any, running: _Running) -> NDArray[Any]:
         try:
-            return self.policy(self._envs.observe(running.slots), running.generators(self.policy.draws))
+            return self.policy(observations, running.generators(self.policy.draws))
         except Exception as error:
             raise SlotError(int(running.slots[0]), f"the policy raised {error!r}") from error
 
@@ -105,6 +136,7 @@ class _Running:
     Attributes:
         slots: the slots that run a trajectory.
         fresh: those among them that must be reset first.
+        terminated: for each trajectory, whether the environment ended it.
     """
 
     def __init__(self, lengths: NDArray[np.int64], seeds: Sequence[int], size: int) -> None:
@@ -113,14 +145,15 @@ class _Running:
         self._rewards = np.zeros(int(lengths.sum()))
         self._starts = np.cumsum(lengths) - lengths
         self._steps = np.zeros(lengths.size, dtype=np.int64)
+        self.terminated = np.zeros(lengths.size, dtype=np.bool_)
         self._waiting = np.argsort(-lengths, kind="stable")
         self._next = 0
         self._trajectory = np.zeros(size, dtype=np.intp)
         self._busy = np.zeros(size, dtype=np.bool_)
         self._generators: dict[int, np.random.Generator] = {}
-        self._start(np.arange(size))
+        self.start(np.arange(size))
 
-    def _start(self, free: Slots) -> None:
+    def start(self, free: Slots) -> None:
         """Gives the free slots the longest trajectories that wait."""
         starting = self._waiting[self._next : self._next + free.size]
         self._next += starting.size
@@ -130,8 +163,8 @@ class _Running:
         self._busy[self.fresh] = True
         self.slots = np.flatnonzero(self._busy)
 
-    def advance(self, step: Step) -> None:
-        """Takes in one step of every running trajectory, and starts others where they are finished."""
+    def advance(self, step: Step) -> Slots:
+        """Takes in one step of every running trajectory; returns the slots whose trajectory is finished."""
         rewards, terminated, truncated = step
         rows = self._trajectory[self.slots]
         finite = np.isfinite(rewards)
@@ -147,8 +180,14 @@ class _Running:
                 f"the environment's time limit cut it before its planned length of {self._lengths[rows[cut][0]]} "
                 "steps; make the environment with a larger max_episode_steps, or ask for a shorter horizon",
             )
-        finished = complete | terminated
-        self._start(self.slots[finished])
+        self.terminated[rows] = terminated
+        finished: Slots = self.slots[complete | terminated]
+        return finished
+
+    def places(self, slots: Slots) -> tuple[Slots, NDArray[np.int64]]:
+        """Returns which trajectory is in each of the slots, and the steps that it has taken."""
+        rows = self._trajectory[slots]
+        return rows, self._steps[rows]
 
     def seeds(self, slots: Slots) -> list[int]:
         """Returns the seeds of the trajectories in these slots."""
@@ -171,3 +210,24 @@ class _Running:
     def trajectories(self) -> Trajectories:
         """Returns what was collected, in the order in which it was asked for."""
         return Trajectories(self._rewards, self._lengths, self._steps)
+
+
+class _Recorder:
+    """Observations in the order in which they were made, to be laid out one trajectory after the other."""
+
+    def __init__(self) -> None:
+        self._rows: list[Slots] = []
+        self._steps: list[NDArray[np.int64]] = []
+        self._batches: list[Any] = []
+
+    def add(self, rows: Slots, steps: NDArray[np.int64], observations: Any) -> None:
+        """Takes in what was observed in some trajectories after some steps."""
+        self._rows.append(rows)
+        self._steps.append(steps)
+        self._batches.append(observations)
+
+    def batch(self, steps: NDArray[np.int64]) -> Any:
+        """Returns all observations, ``steps + 1`` for one trajectory after the other."""
+        starts = np.cumsum(steps + 1) - (steps + 1)
+        order = np.argsort(starts[np.concatenate(self._rows)] + np.concatenate(self._steps))
+        return take(stack(self._batches), order)

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido import _checks
-from rido.estimate import Estimate
+from rido.estimate import Estimate, interval_warnings
+from rido.guarantee import guaranteed_interval
 from rido.moments import RewardMoments
 from rido.schedule import Schedule
 from rido.trajectories import Trajectories, concatenate
@@ -69,6 +70,29 @@ class Strategy(ABC):
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far."""
         return Estimate.from_moments(self.moments)
+
+    def guaranteed_interval(self, reward_range: tuple[float, float], confidence: float = 0.95) -> tuple[float, float]:
+        """Returns an interval that holds J with at least this confidence for any rewards in the range.
+
+        For a strategy that plans once it is the generalised Hoeffding interval, (2) of the paper; for others see
+        :func:`rido.guarantee.guaranteed_interval`. It does not rest on any estimate of a variance, and is much wider.
+
+        Args:
+            reward_range: lowest and highest possible reward; it must contain 0 where the environment can end early.
+            confidence: the probability of holding J.
+        """
+        return guaranteed_interval(
+            self._told,
+            horizon=self.horizon,
+            gamma=self.gamma,
+            reward_range=reward_range,
+            confidence=confidence,
+            budget=self.budget,
+        )
+
+    def warnings(self) -> tuple[str, ...]:
+        """Returns why the interval of :meth:`estimate` may not be trusted, one sentence each; none if it may."""
+        return interval_warnings(self.moments, self.estimate())
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Returns all this strategy knows as plain arrays, for :meth:`restore`."""

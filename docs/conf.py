@@ -1,0 +1,21 @@
+"""How the documentation is built: ``sphinx-build -W docs docs/_build``."""
+
+from importlib.metadata import version as installed_version
+
+project = "rido"
+author = "The rido developers"
+version = release = installed_version("rido")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 2
+exclude_patterns = ["_build", "README*"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # attributes of dataclasses are documented once, in the class
+
+html_theme = "furo"
+html_title = f"rido {release}"

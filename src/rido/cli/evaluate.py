@@ -1,0 +1,66 @@
+"""``rido evaluate``: how good is a policy in an environment?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rido.cli.console import (
+    EnvArgument,
+    EnvKwargOption,
+    JsonOption,
+    PolicyOption,
+    one_line_errors,
+    parse_arguments,
+    print_json,
+    sparkline,
+)
+from rido.evaluation import evaluate
+
+
+def evaluate_command(
+    env: EnvArgument,
+    budget: Annotated[int, typer.Option(help="Transitions to spend.")],
+    gamma: Annotated[float, typer.Option(help="Discount factor in (0, 1].")],
+    horizon: Annotated[
+        int | None, typer.Option(help="Steps of a full trajectory (default: from gamma and the time limit).")
+    ] = None,
+    policy: PolicyOption = None,
+    strategy: Annotated[str, typer.Option(help="adaptive, uniform, robust or rido.")] = "adaptive",
+    until: Annotated[float | None, typer.Option(help="Stop when the 95% interval is this much to either side.")] = None,
+    critic: Annotated[
+        str | None, typer.Option(help="Let a value function help: policy (the agent's own), fit or auto.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same result.")] = None,
+    num_envs: Annotated[int | None, typer.Option(help="Environments side by side.")] = None,
+    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample the agent's actions.")] = False,
+    env_kwarg: EnvKwargOption = None,
+    run: Annotated[Path | None, typer.Option(help="Record the run in this file, or go on with it.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate the expected return of a policy in an environment."""
+    kept = f"the same command goes on from {run}" if run else "nothing was kept; with --run FILE it could go on"
+    with one_line_errors(interrupted=f"stopped; {kept}"):
+        result = evaluate(
+            env,
+            policy,
+            budget=budget,
+            gamma=gamma,
+            horizon=horizon,
+            strategy=strategy,
+            until=until,
+            critic=critic,
+            seed=seed,
+            num_envs=num_envs,
+            deterministic=not stochastic,
+            run=run,
+            env_kwargs=parse_arguments(env_kwarg),
+        )
+    if as_json:
+        print_json(result.to_dict())
+        return
+    counts = result.schedule.counts
+    print(result.summary())
+    print(f"samples per step, {counts[0]:,} of the first to {counts[-1]:,} of the last: {sparkline(counts)}")

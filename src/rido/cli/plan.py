@@ -1,0 +1,115 @@
+"""``rido plan``: a schedule without any simulation."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from rido import _checks
+from rido.allocation import hoeffding_weights
+from rido.cli.console import JsonOption, bars, one_line_errors, print_json
+from rido.schedule import Schedule
+
+
+class PlanStrategy(StrEnum):
+    """Schedules that need no data."""
+
+    uniform = "uniform"
+    robust = "robust"
+
+
+def plan_command(
+    budget: Annotated[int, typer.Option(help="Transitions to spend.")],
+    horizon: Annotated[
+        int | None, typer.Option(help="Steps of a full trajectory (default: the number of weights).")
+    ] = None,
+    gamma: Annotated[float | None, typer.Option(help="Discount factor in (0, 1], for the robust schedule.")] = None,
+    strategy: Annotated[PlanStrategy, typer.Option(help="Which schedule, where no weights are given.")] = (
+        PlanStrategy.robust
+    ),
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Plan the best schedule for these weights f_t: a json, npy or csv file, or a run file."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan how many samples of each time step to collect, without any simulation."""
+    with one_line_errors():
+        name, schedule, measure = _plan(budget, horizon, gamma, strategy, weights)
+        ratio = None if measure is None else _ratio(schedule, measure)
+    if as_json:
+        lengths = np.flatnonzero(schedule.trajectories_by_length) + 1
+        print_json(
+            {
+                "strategy": name,
+                "horizon": schedule.horizon,
+                "transitions": schedule.transitions,
+                "trajectories": schedule.trajectories,
+                "counts": schedule.counts.tolist(),
+                "trajectories_by_length": {
+                    str(length): int(schedule.trajectories_by_length[length - 1]) for length in lengths
+                },
+                "variance_ratio_to_uniform": ratio,
+            }
+        )
+        return
+    print(
+        f"{name} schedule: {schedule.transitions:,} transitions in {schedule.trajectories:,} trajectories of up to "
+        f"{schedule.horizon} steps, {schedule.counts[-1]:,} of them full"
+    )
+    print(bars(schedule.counts))
+    if ratio is not None:
+        what = "Hoeffding interval" if weights is None else "standard error"
+        print(f"its {what} is {ratio**0.5:.3g} times that of a uniform schedule of as many transitions")
+
+
+def _plan(
+    budget: int, horizon: int | None, gamma: float | None, strategy: PlanStrategy, weights: Path | None
+) -> tuple[str, Schedule, NDArray[np.float64] | None]:
+    """Returns the schedule's name, the schedule, and the weights by which to judge it."""
+    if weights is not None:
+        measure = _checks.finite_vector("weights", _read_weights(weights), length=horizon)
+        return "optimal", Schedule.optimal(measure, budget), measure
+    if horizon is None:
+        raise ValueError("horizon must be given where there are no weights")
+    if budget < horizon:
+        raise ValueError(f"budget must pay for one full trajectory of {horizon} steps, got {budget}")
+    if strategy is PlanStrategy.uniform:
+        return "uniform", Schedule.uniform(horizon, budget), None
+    if gamma is None:
+        raise ValueError("gamma must be given for the robust schedule")
+    measure = hoeffding_weights(_checks.integer("horizon", horizon, least=1), gamma)
+    return "robust", Schedule.robust(horizon, budget, gamma=gamma), measure
+
+
+def _ratio(schedule: Schedule, weights: NDArray[np.float64]) -> float | None:
+    """Returns the variance under the schedule over that under a uniform one; None where it means nothing."""
+    uniform = Schedule.uniform(schedule.horizon, schedule.transitions).variance(weights)
+    ratio = schedule.variance(weights) / uniform if uniform > 0 else -1.0
+    return ratio if ratio >= 0 else None
+
+
+def _read_weights(path: Path) -> NDArray[np.float64]:
+    """Reads numbers from a json list, an npy array, a csv of one row or column, or takes them from a run file."""
+    try:
+        if path.suffix == ".json":
+            return np.asarray(json.loads(path.read_text(encoding="utf-8")), dtype=np.float64)
+        if path.suffix == ".npy":
+            return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+        if path.suffix == ".csv":
+            text = path.read_text(encoding="utf-8").replace(",", " ")
+            return np.array(text.split(), dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"weights must be a file of numbers, got {path}: {error}") from error
+    from rido.recorded import read_run
+
+    recorded = read_run(path).weights
+    if recorded.size == 0:
+        raise ValueError(f"weights must come from at least 2 full-length trajectories, {path} has fewer")
+    return recorded

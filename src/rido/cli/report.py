@@ -1,0 +1,26 @@
+"""``rido report``: a page about a recorded run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rido.cli.console import JsonOption, one_line_errors, print_json
+
+
+def report_command(
+    run: Annotated[Path, typer.Argument(help="A file that rido evaluate --run wrote.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("report.html"),
+    as_json: JsonOption = False,
+) -> None:
+    """Write a self-contained HTML page about a recorded run."""
+    with one_line_errors():
+        from rido.report import write_report
+
+        write_report(run, output)
+    if as_json:
+        print_json({"run": str(run), "report": str(output)})
+    else:
+        print(f"report of {run}: {output}")

@@ -1,0 +1,229 @@
+"""Critics: value functions that carry the estimate, so that transitions pay only for their errors.
+
+For any function V of the observation and the steps to go, with V = 0 after a termination and with no step to go,
+
+    X_t = R_t + gamma V(s_{t+1}, T - t - 1) - V(s_t, T - t)        J = E[V(s_0, T)] + sum_t gamma^t E[X_t]
+
+because the sum telescopes. So the signal X takes the place of the rewards in moments, schedules and estimates, and
+the expectation of V over first states comes from resets, which take no transitions. A bad V costs precision, never
+correctness; but V must not have been fitted on the trajectories that it is applied to, and one mean must not
+contain signals of two different V: then the sum does not telescope.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.policies import take
+from rido.simulators.base import Observed
+from rido.trajectories import Trajectories
+
+if TYPE_CHECKING:
+    from rido.agents import AgentPolicy
+
+Floats = NDArray[np.float64]
+
+_ROWS = 4096  # observations in one call, so that hidden layers stay in the cache
+
+
+class Critic(ABC):
+    """A value function.
+
+    Attributes:
+        name: what the critic is called in results.
+        rowwise: whether a row's value has the same bits whatever stands beside it. If not, a trajectory is valued
+            in a call of its own, so that its values do not depend on which others were collected with it.
+    """
+
+    name: str
+    rowwise: bool = False
+
+    @abstractmethod
+    def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
+        """Values of a batch.
+
+        Args:
+            observations: batch of observations, rows first (a dictionary or tuple of such arrays where the space is).
+            steps_to_go: for each row the number of rewards that are still to come, at least 1.
+
+        Returns:
+            The expected discounted sum of these rewards, as far as the critic knows, one number per row.
+        """
+
+
+class FunctionCritic(Critic):
+    """A function ``V(observations, steps_to_go)`` on batches.
+
+    Args:
+        function: gets the observations of one trajectory at a time, or many of them together if it has an attribute
+            ``rowwise`` that is True.
+    """
+
+    def __init__(self, function: Callable[[Any, NDArray[np.int64]], Any]) -> None:
+        named = function if hasattr(function, "__qualname__") else type(function)
+        self.name = str(getattr(function, "name", f"{named.__module__}.{named.__qualname__}"))
+        self.rowwise = getattr(function, "rowwise", False) is True
+        self._function = function
+
+    def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
+        """Values of a batch."""
+        values = np.asarray(self._function(observations, steps_to_go), dtype=np.float64)
+        if values.shape not in ((steps_to_go.size,), (steps_to_go.size, 1)):
+            raise ValueError(f"critic must return {steps_to_go.size} values, one per observation, got {values.shape}")
+        return values.reshape(-1)
+
+
+class AgentCritic(Critic):
+    """The value function that an agent learned in training.
+
+    V(s) of PPO, A2C and TRPO; Q(s, a) of the action that the agent takes for SAC, TD3, DDPG (the least of its
+    critics) and TQC (the mean of its quantiles); the largest Q(s, a) of DQN. Values are brought back to the
+    environment's rewards where training normalised them. They are for an endless horizon at the agent's
+    own discount g, so with k steps to go they are multiplied by 1 - g^k.
+
+    Args:
+        policy: the agent.
+    """
+
+    name = "policy"
+
+    def __init__(self, policy: AgentPolicy) -> None:
+        from rido.actors import value_network
+
+        self._policy = policy
+        self._network = value_network(policy.model)
+        self.rowwise = self._network is not None
+        self._value = _torch_value(policy.model) if self._network is None else None
+        self._discount = float(getattr(policy.model, "gamma", 1.0))
+        normalised = policy.vecnormalize
+        self._scale = 1.0
+        if normalised is not None and normalised.norm_reward:
+            self._scale = float(np.sqrt(normalised.ret_rms.var + normalised.epsilon))
+
+    def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
+        """Values of a batch."""
+        return self.shorten(self.endless(observations), steps_to_go)
+
+    def shorten(self, values: Floats, steps_to_go: NDArray[np.int64]) -> Floats:
+        """The part of values for an endless horizon that comes within so many steps."""
+        return values * (1 - self._discount**steps_to_go) if self._discount < 1 else values
+
+    def endless(self, observations: Any) -> Floats:
+        """The agent's values for an endless horizon, in units of the environment's rewards."""
+        prepared = self._policy.prepare(observations)
+        if self._network is not None:
+            rows = prepared.reshape(len(prepared), -1).astype(np.float32, copy=False)
+            values: NDArray[Any] = self._network(rows)[:, 0]
+        else:
+            assert self._value is not None
+            values = self._value(prepared)
+        return values.astype(np.float64) * self._scale
+
+
+def agent_critic(policy: Any) -> AgentCritic | None:
+    """The value function of a policy, or None if it has none."""
+    if not hasattr(policy, "model") or not hasattr(policy, "prepare"):
+        return None
+    kind = type(getattr(policy.model, "policy", policy.model))
+    known = any(base.__name__ in _KINDS for base in kind.__mro__)
+    return AgentCritic(policy) if known else None
+
+
+_KINDS = ("ActorCriticPolicy", "SACPolicy", "TQCPolicy", "TD3Policy", "DQNPolicy")
+
+
+def _torch_value(model: Any) -> Callable[[Any], NDArray[Any]]:
+    """The value function of a model through torch, on prepared observations."""
+    import torch
+
+    policy = getattr(model, "policy", model)
+    kinds = {base.__name__ for base in type(policy).__mro__}
+
+    def value(observations: Any) -> NDArray[Any]:
+        with torch.no_grad():
+            tensor, _ = policy.obs_to_tensor(observations)
+            if "ActorCriticPolicy" in kinds:
+                values = policy.predict_values(tensor)[:, 0]
+            elif "DQNPolicy" in kinds:
+                values = policy.q_net(tensor).amax(dim=1)
+            elif "TQCPolicy" in kinds:
+                values = policy.critic(tensor, policy.actor(tensor, deterministic=True)).mean(dim=(1, 2))
+            else:  # critics see actions as networks give them, in [-1, 1]
+                options = {"deterministic": True} if "SACPolicy" in kinds else {}
+                values = torch.cat(policy.critic(tensor, policy.actor(tensor, **options)), dim=1).amin(dim=1)
+            array: NDArray[Any] = values.cpu().numpy()
+            return array
+
+    return value
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """What a critic makes of trajectories.
+
+    Attributes:
+        trajectories: X in the place of the rewards.
+        starts: V(s_0, T) of each trajectory.
+    """
+
+    trajectories: Trajectories
+    starts: Floats
+
+
+def signal(critic: Critic, observed: Observed, *, horizon: int, gamma: float) -> Signal:
+    """Returns the signal X of trajectories.
+
+    Args:
+        critic: the value function V.
+        observed: trajectories and their observations.
+        horizon: number of time steps T, which says how many steps are to go.
+        gamma: discount factor.
+    """
+    batch = observed.trajectories
+    rows = batch.steps + 1
+    ends = np.cumsum(rows)
+    taken = np.arange(ends[-1]) - np.repeat(ends - rows, rows)
+    valued = taken < horizon
+    valued[ends[observed.terminated] - 1] = False
+    values = np.zeros(taken.size)
+    edges = np.arange(0, taken.size + _ROWS, _ROWS) if critic.rowwise else np.concatenate([[0], ends])
+    for start, end in itertools.pairwise(edges.tolist()):
+        part = start + np.flatnonzero(valued[start:end])
+        if part.size:
+            values[part] = value(critic, take(observed.observations, part), horizon - taken[part])
+    return signal_of_values(values, batch, gamma=gamma)
+
+
+def signal_of_values(values: Floats, trajectories: Trajectories, *, gamma: float) -> Signal:
+    """Returns the signal X for values of all observations, zero where nothing is to come.
+
+    Args:
+        values: V before each step that a trajectory took and after its last one, one trajectory after the other.
+        trajectories: their rewards.
+        gamma: discount factor.
+    """
+    rows = trajectories.steps + 1
+    ends = np.cumsum(rows)
+    last = np.zeros(values.size, dtype=np.bool_)
+    last[ends - 1] = True
+    taken = np.arange(trajectories.flat.size) - np.repeat(
+        np.cumsum(trajectories.lengths) - trajectories.lengths, trajectories.lengths
+    ) < np.repeat(trajectories.steps, trajectories.lengths)
+    flat = np.zeros(trajectories.flat.size)
+    flat[taken] = trajectories.flat[taken] + gamma * values[1:][~last[:-1]] - values[~last]
+    return Signal(Trajectories(flat, trajectories.lengths, trajectories.steps), values[ends - rows])
+
+
+def value(critic: Critic, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
+    """Returns a critic's values, and makes sure that they are numbers."""
+    values = critic(observations, steps_to_go)
+    if not np.isfinite(values).all():
+        raise ValueError(f"critic must return finite values, got {values[~np.isfinite(values)][0]}")
+    return values

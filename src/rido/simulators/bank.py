@@ -1,0 +1,96 @@
+"""Trajectories that were recorded once, drawn again and again: studies of many repetitions become affordable."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rido import _checks
+from rido.simulators.base import Observed
+from rido.trajectories import Trajectories
+
+
+class BankSimulator:
+    """A simulator whose world is a bank of full-length trajectories.
+
+    A seed picks a row, all rows alike, and a shorter trajectory is the beginning of its row. The expected return is
+    therefore known: it is the mean return of the rows.
+
+    Args:
+        rewards: shape (rows, horizon).
+        steps: transitions after which the environment ended each row; the horizon if not given.
+        observations: shape (rows, horizon + 1, ...), what was observed before each step and after the last one. Only
+            needed for a critic.
+
+    Attributes:
+        num_envs: trajectories that are a good number to ask for at once.
+        rewards: the rewards, zero after each row's end (read-only).
+        steps: transitions after which the environment ended each row.
+        observations: what was observed, if it is known.
+        policy: the policy that acted, for a critic that is the agent's own; None if it is not known.
+
+    Example:
+        >>> bank = BankSimulator([[1.0, 2.0], [3.0, 4.0]])
+        >>> bank.rollout([1, 1, 1], [7, 8, 9]).flat
+        array([3., 1., 1.])
+        >>> bank.expected_return(0.5)
+        3.5
+    """
+
+    num_envs = 1 << 16  # everything at once
+    observation_space = None
+    policy: Any = None
+
+    def __init__(
+        self, rewards: ArrayLike, steps: ArrayLike | None = None, observations: ArrayLike | None = None
+    ) -> None:
+        self.rewards = np.array(rewards, dtype=np.float64)
+        if self.rewards.ndim != 2 or self.rewards.size == 0:
+            raise ValueError(f"rewards must have shape (rows, horizon), got {self.rewards.shape}")
+        rows, horizon = self.rewards.shape
+        self.steps = np.full(rows, horizon) if steps is None else _checks.counts("steps", steps)
+        if self.steps.shape != (rows,) or not 1 <= self.steps.min() <= self.steps.max() <= horizon:
+            raise ValueError(f"steps must be from 1 to {horizon} for each of {rows} rows, got {self.steps!r:.80}")
+        self.rewards[np.arange(horizon) >= self.steps[:, None]] = 0
+        self.rewards.flags.writeable = False
+        self.observations = None if observations is None else np.asarray(observations)
+        if self.observations is not None and self.observations.shape[:2] != (rows, horizon + 1):
+            raise ValueError(
+                f"observations must have shape ({rows}, {horizon + 1}, ...), got {self.observations.shape}"
+            )
+
+    def expected_return(self, gamma: float) -> float:
+        """Returns the expected discounted return of a trajectory drawn from the bank."""
+        return float(self.rewards.mean(axis=0) @ _checks.discount("gamma", gamma) ** np.arange(self.rewards.shape[1]))
+
+    def rollout(self, lengths: ArrayLike, seeds: Sequence[int]) -> Trajectories:
+        """Returns the beginnings of the rows that the seeds pick."""
+        lengths, rows = _checks.counts("lengths", lengths), self._rows(seeds)
+        planned = np.arange(self.rewards.shape[1]) < lengths[:, None]
+        return Trajectories(self.rewards[rows][planned], lengths, np.minimum(self.steps[rows], lengths))
+
+    def observe(self, lengths: ArrayLike, seeds: Sequence[int]) -> Observed:
+        """Returns the beginnings of the rows that the seeds pick, and what was observed."""
+        trajectories, rows = self.rollout(lengths, seeds), self._rows(seeds)
+        observations = self._require_observations()
+        seen = np.arange(observations.shape[1]) <= trajectories.steps[:, None]
+        terminated = (self.steps[rows] <= trajectories.lengths) & (self.steps[rows] < self.rewards.shape[1])
+        return Observed(trajectories, observations[rows][seen], terminated)
+
+    def starts(self, seeds: Sequence[int]) -> NDArray[np.generic]:
+        """Returns the first observations of the rows that the seeds pick."""
+        starts: NDArray[np.generic] = self._require_observations()[self._rows(seeds), 0]
+        return starts
+
+    def _require_observations(self) -> NDArray[np.generic]:
+        if self.observations is None:
+            raise ValueError("observations must be in the bank for a critic, got none")
+        return self.observations
+
+    def _rows(self, seeds: Sequence[int]) -> NDArray[np.int64]:
+        # Mixing makes neighbouring seeds pick unrelated rows (the finaliser of splitmix64).
+        mixed = np.array(seeds, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return ((mixed ^ (mixed >> np.uint64(31))) % np.uint64(len(self.rewards))).astype(np.int64)

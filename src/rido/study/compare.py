@@ -1,0 +1,290 @@
+"""How strategies do, side by side: many repetitions of whole runs on a bank of recorded trajectories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rido import _checks
+from rido.allocation import allocate, fill
+from rido.schedule import Schedule
+from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
+from rido.study.zoo import weights as true_weights
+from rido.trajectories import Trajectories
+
+Array = NDArray[np.float64]
+
+STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
+    "uniform": Uniform,
+    "robust": Robust,
+    "rido": Rido,
+    "adaptive": Adaptive,
+}
+"""The strategies that :func:`compare` knows by name; "oracle" is made from the bank's own weights."""
+
+
+@dataclass(frozen=True, eq=False)
+class StrategyResult:
+    """What one strategy did over all repetitions. Errors are in units of the return.
+
+    Attributes:
+        name: what the strategy was called.
+        errors: estimate less truth, of each repetition.
+        mse: mean squared error.
+        mse_interval: its 95% interval, from the spread of the repetitions.
+        relative_variance: variance of the estimator under the schedules that were collected, by the true weights,
+            over that of the oracle's schedule; mean over the repetitions. Much less noisy than the error itself. NaN
+            where the oracle's is zero.
+        relative_variance_error: standard error of that mean.
+        bias: mean error.
+        bias_error: standard error of the bias.
+        coverage: share of repetitions whose interval held the truth.
+        warned: share of repetitions that gave a warning.
+        transitions: mean number of transitions taken.
+        counts: mean samples of each step.
+        counts_low: samples of each step that 5% of the repetitions stay below.
+        counts_high: samples of each step that 95% of the repetitions stay below.
+        uncovered: for each repetition whether its interval missed the truth.
+        warnings: for each repetition whether there was a warning.
+    """
+
+    name: str
+    errors: Array
+    mse: float
+    mse_interval: tuple[float, float]
+    relative_variance: float
+    relative_variance_error: float
+    bias: float
+    bias_error: float
+    coverage: float
+    warned: float
+    transitions: float
+    counts: Array
+    counts_low: Array
+    counts_high: Array
+    uncovered: NDArray[np.bool_]
+    warnings: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Several strategies on one bank.
+
+    Attributes:
+        results: one for each strategy, in the order asked for.
+        truth: the expected return.
+        weights: the true f_t.
+        oracle: the best schedule for the true weights at the expected cost of the budget.
+        oracle_variance: its variance, the least there is without a critic.
+        budget: transitions of each run.
+        gamma: discount factor.
+        repetitions: runs of each strategy.
+        seed: what all randomness came from.
+    """
+
+    results: tuple[StrategyResult, ...]
+    truth: float
+    weights: Array
+    oracle: Schedule
+    oracle_variance: float
+    budget: int
+    gamma: float
+    repetitions: int
+    seed: int
+
+    def __getitem__(self, name: str) -> StrategyResult:
+        for result in self.results:
+            if result.name == name:
+                return result
+        raise KeyError(name)
+
+
+def compare(
+    strategies: Sequence[str] | Mapping[str, Callable[..., Strategy]],
+    rewards: ArrayLike,
+    *,
+    budget: int,
+    gamma: float,
+    steps: ArrayLike | None = None,
+    repetitions: int = 200,
+    seed: int = 0,
+    confidence: float = 0.95,
+    progress: Callable[[], None] | None = None,
+) -> Comparison:
+    """Runs each strategy many times on trajectories drawn from a bank, whose mean return is the truth.
+
+    The bank is taken as the whole population. A truncated trajectory is the beginning of a row. Repetition k of every
+    strategy draws from the same stream of random numbers, which makes differences clearer than single numbers.
+
+    Args:
+        strategies: names out of "uniform", "robust", "rido", "adaptive" and "oracle", or a name for each function of
+            horizon, budget and gamma that makes a strategy.
+        rewards: the bank, shape (trajectories, horizon), undiscounted.
+        budget: transitions of each run.
+        gamma: discount factor in (0, 1].
+        steps: steps after which the environment ended each trajectory; the horizon if not given.
+        repetitions: runs of each strategy.
+        seed: what all randomness comes from.
+        confidence: of the intervals whose coverage is counted.
+        progress: called after each run, strategies times repetitions in all.
+
+    Example:
+        >>> rewards = np.random.default_rng(0).normal(size=(1000, 10)) * 0.5 ** np.arange(10)
+        >>> result = compare(["uniform", "adaptive"], rewards, budget=500, gamma=1.0, repetitions=20)
+        >>> result["adaptive"].relative_variance < result["uniform"].relative_variance
+        True
+    """
+    bank = Bank(rewards, gamma=gamma, steps=steps)
+    budget = _checks.integer("budget", budget, least=1)
+    repetitions = _checks.integer("repetitions", repetitions, least=2)
+    oracle = bank.best_schedule(budget)
+    chosen = strategies if isinstance(strategies, Mapping) else {name: bank.strategy(name) for name in strategies}
+    results = []
+    for name, make in chosen.items():
+        runs = []
+        for repetition in range(repetitions):
+            strategy = make(horizon=bank.horizon, budget=budget, gamma=gamma)
+            bank.run(strategy, np.random.default_rng([seed, repetition]))
+            runs.append(_Run.of(strategy, confidence))
+            if progress is not None:
+                progress()
+        results.append(_summarise(name, runs, bank, oracle))
+    return Comparison(
+        results=tuple(results),
+        truth=bank.truth,
+        weights=bank.weights,
+        oracle=oracle,
+        oracle_variance=oracle.variance(bank.weights),
+        budget=budget,
+        gamma=bank.gamma,
+        repetitions=repetitions,
+        seed=seed,
+    )
+
+
+class Bank:
+    """Recorded full-length trajectories, taken as all there is: what is true of them is known exactly.
+
+    Args:
+        rewards: shape (trajectories, horizon), undiscounted.
+        gamma: discount factor in (0, 1].
+        steps: steps after which the environment ended each trajectory; the horizon if not given.
+
+    Attributes:
+        truth: the expected return.
+        weights: the true f_t.
+        survival: share of the trajectories that have not ended before each step.
+    """
+
+    def __init__(self, rewards: ArrayLike, *, gamma: float, steps: ArrayLike | None = None) -> None:
+        rewards = np.asarray(rewards, dtype=np.float64)
+        if rewards.ndim != 2 or rewards.size == 0:
+            raise ValueError(f"rewards must have shape (trajectories, horizon), got {rewards.shape}")
+        self.gamma = _checks.discount("gamma", gamma)
+        self.horizon = rewards.shape[1]
+        self._steps = np.full(len(rewards), self.horizon) if steps is None else _checks.counts("steps", steps)
+        if self._steps.shape != (len(rewards),) or not 1 <= self._steps.min() <= self._steps.max() <= self.horizon:
+            raise ValueError(f"steps must be from 1 to {self.horizon} for each trajectory, got {self._steps!r:.80}")
+        alive = np.arange(self.horizon) < self._steps[:, None]
+        rewards = np.where(alive, rewards, 0.0)
+        self._flat = rewards.ravel()
+        self.survival: Array = alive.mean(axis=0)
+        self.weights = true_weights(rewards, self.gamma)
+        self.truth = float(rewards.mean(axis=0) @ self.gamma ** np.arange(self.horizon))
+
+    def draw(self, lengths: NDArray[np.int64], rng: np.random.Generator) -> Trajectories:
+        """Returns trajectories of these planned lengths, each the beginning of a row drawn at random."""
+        rows = rng.integers(self._steps.size, size=lengths.size)
+        starts = rows * self.horizon - (np.cumsum(lengths) - lengths)
+        flat = self._flat[np.repeat(starts, lengths) + np.arange(lengths.sum())]
+        return Trajectories(flat, lengths, np.minimum(self._steps[rows], lengths))
+
+    def run(self, strategy: Strategy, rng: np.random.Generator) -> None:
+        """Spends a strategy's budget."""
+        while (schedule := strategy.ask()) is not None:
+            strategy.tell(self.draw(schedule.lengths, rng))
+
+    def strategy(self, name: str) -> Callable[..., Strategy]:
+        """Returns what makes the strategy of this name; the oracle's knows this bank's weights."""
+        if name == "oracle":
+            return lambda **settings: Oracle(weights=self.weights, costs=self.survival, **settings)
+        return STRATEGIES[_checks.choice("strategies", name, (*STRATEGIES, "oracle"))]
+
+    def best_schedule(self, budget: int) -> Schedule:
+        """Returns the best schedule we can find for the true weights, at an expected cost of the budget.
+
+        Whole trajectories are added greedily to several beginnings, one of them the relaxed optimum rounded down.
+        """
+        full = float(self.survival.sum())
+        starts = [np.full(self.horizon, count) for count in {1, *(max(1, int(budget / full * s)) for s in (0.5, 1.0))}]
+        starts.append(np.floor(allocate(self.weights, budget, costs=self.survival) + 1e-9).astype(np.int64))
+        found = []
+        for start in starts:
+            left = max(0.0, budget - float(start @ self.survival))
+            found += [
+                Schedule(start + fill(self.weights, left, start, costs=self.survival, pooled=pooled))
+                for pooled in (True, False)
+            ]
+        return min(found, key=lambda schedule: schedule.variance(self.weights))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What is kept of a run."""
+
+    value: float
+    interval: tuple[float, float]
+    counts: NDArray[np.int64]
+    transitions: int
+    warned: bool
+
+    @classmethod
+    def of(cls, strategy: Strategy, confidence: float) -> _Run:
+        estimate = strategy.estimate()
+        return cls(
+            value=estimate.value,
+            interval=estimate.interval(confidence),
+            counts=estimate.schedule.counts,
+            transitions=strategy.spent,
+            warned=bool(strategy.warnings()),
+        )
+
+
+def _summarise(name: str, runs: Sequence[_Run], bank: Bank, oracle: Schedule) -> StrategyResult:
+    errors = np.array([run.value - bank.truth for run in runs])
+    squares = errors**2
+    counts = np.array([run.counts for run in runs])
+    least = oracle.variance(bank.weights)
+    # A bank without any variance gives weights of rounding errors.
+    known = least > 1e-20 * max(1.0, bank.truth**2)
+    relative = np.sum(bank.weights / counts, axis=1) / least if known else np.full(len(runs), math.nan)
+    missed = np.array([not run.interval[0] <= bank.truth <= run.interval[1] for run in runs])
+    warnings = np.array([run.warned for run in runs])
+    low, high = np.quantile(counts, [0.05, 0.95], axis=0)
+    half_width = 1.96 * _standard_error(squares)
+    return StrategyResult(
+        name=name,
+        errors=errors,
+        mse=float(squares.mean()),
+        mse_interval=(max(0.0, float(squares.mean()) - half_width), float(squares.mean()) + half_width),
+        relative_variance=float(relative.mean()),
+        relative_variance_error=_standard_error(relative),
+        bias=float(errors.mean()),
+        bias_error=_standard_error(errors),
+        coverage=1 - float(missed.mean()),
+        warned=float(warnings.mean()),
+        transitions=float(np.mean([run.transitions for run in runs])),
+        counts=counts.mean(axis=0),
+        counts_low=low,
+        counts_high=high,
+        uncovered=missed,
+        warnings=warnings,
+    )
+
+
+def _standard_error(values: Array) -> float:
+    return float(values.std(ddof=1)) / math.sqrt(values.size)

@@ -1,0 +1,251 @@
+"""The report: what a browser shows is what the run file holds."""
+
+import shutil
+import sqlite3
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+import rido
+from rido.charts import estimates_chart, schedule_chart, weights_chart
+from rido.recorded import read_run
+from rido.report import evaluation_html, report_html, write_report
+from rido.runfile import RunFileError
+
+HOSTILE = '<script>document.title = "taken"</script> & "quotes"'
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+)
+
+
+class Noise:
+    """A simulator with rewards that only its seeds decide."""
+
+    num_envs = 8
+
+    def rollout(self, lengths, seeds):
+        rewards = np.stack([np.random.default_rng(seed).normal(1, 2, lengths.max()) for seed in seeds])
+        return rido.Trajectories(rewards, lengths)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run, the result that was returned, and its file."""
+    path = tmp_path_factory.mktemp("run") / "a.rido"
+    result = rido.evaluate(Noise(), budget=2000, gamma=0.9, horizon=30, seed=3, run=path)
+    return path, result
+
+
+@pytest.fixture(scope="module")
+def hostile_run(run, tmp_path_factory):
+    """The same run with names that are HTML."""
+    path = tmp_path_factory.mktemp("hostile") / "a.rido"
+    shutil.copy(run[0], path)
+    with sqlite3.connect(path) as database:
+        for name in ("environment", "policy"):
+            database.execute("UPDATE configuration SET value = json_quote(?) WHERE name = ?", (HOSTILE, name))
+    database.close()
+    return path
+
+
+def test_a_run_file_tells_what_evaluate_returned(run):
+    path, result = run
+    recorded = read_run(path)
+    same = ("value", "standard_error", "schedule", "transitions", "trajectories", "strategy", "seed", "environment")
+    assert {name: getattr(recorded.evaluation, name) for name in same} == {name: getattr(result, name) for name in same}
+    assert recorded.evaluation.uniform_transitions == pytest.approx(result.uniform_transitions)
+    assert recorded.estimates[-1].value == result.value and recorded.transitions[-1] == 2000
+    assert list(recorded.transitions) == sorted(recorded.transitions) and recorded.weights.shape == (30,)
+
+
+def test_the_halves_of_an_unbiased_run_are_told_apart(tmp_path):
+    def unbiased(**settings):
+        return rido.Adaptive(unbiased=True, **settings)
+
+    result = rido.evaluate(
+        Noise(), budget=2000, gamma=0.9, horizon=30, seed=3, run=tmp_path / "a.rido", strategy=unbiased
+    )
+    recorded = read_run(tmp_path / "a.rido").evaluation
+    assert recorded.value == result.value and recorded.interval() == result.interval()
+    assert recorded.transitions == result.transitions and recorded.trajectories == result.trajectories
+
+
+@pytest.mark.parametrize(("critic", "budget"), [("policy", 3000), ("fit", 3000), ("auto", 6000)])
+def test_runs_with_a_critic_are_told_too(critic, budget, agents_dir, tmp_path):
+    agent, path = agents_dir / "ppo" / "Pendulum-v1" / "Pendulum-v1.zip", tmp_path / "a.rido"
+    result = rido.evaluate("Pendulum-v1", agent, budget=budget, gamma=0.9, seed=0, critic=critic, run=path)
+    recorded = read_run(path)
+    told, returned = recorded.evaluation.to_dict(), result.to_dict()
+    assert told.pop("counts") == returned.pop("counts")
+    unknown = {"seconds", "planning_seconds", "reset_seconds", "warnings"}
+    assert {name: told[name] for name in told.keys() - unknown} == pytest.approx(
+        {name: returned[name] for name in returned.keys() - unknown}
+    )
+    assert recorded.transitions[-1] == result.transitions and recorded.estimates[-1].value == result.value
+    page = report_html(recorded)
+    assert (f"critic {result.critic}" in page) == (result.critic != "none")
+
+
+def test_reading_changes_nothing(run):
+    path, _ = run
+    before = path.read_bytes()
+    read_run(path)
+    assert path.read_bytes() == before and list(path.parent.iterdir()) == [path]
+
+
+def test_files_that_are_no_runs_are_refused(tmp_path):
+    text, empty, foreign = tmp_path / "text", tmp_path / "empty", tmp_path / "foreign"
+    text.write_text("hello")
+    empty.touch()
+    with sqlite3.connect(foreign) as database:
+        database.execute("CREATE TABLE things (name TEXT)")
+    database.close()
+    for path in (text, empty, foreign, tmp_path / "missing"):
+        with pytest.raises(RunFileError, match=str(path)):
+            read_run(path)
+    assert empty.read_bytes() == b""
+
+
+def test_a_run_without_a_finished_round_is_refused(run, tmp_path):
+    path = tmp_path / "b.rido"
+    shutil.copy(run[0], path)
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM progress")
+    database.close()
+    with pytest.raises(RunFileError, match="no finished round yet"):
+        read_run(path)
+
+
+def test_a_notebook_shows_the_summary(run):
+    assert "95% interval" in run[1]._repr_html_() and "<svg" in run[1]._repr_html_()
+
+
+def test_names_are_escaped(hostile_run):
+    page = report_html(read_run(hostile_run))
+    assert "<script" not in page and "&lt;script&gt;" in page
+    piece = evaluation_html(read_run(hostile_run).evaluation)
+    assert "<script" not in piece and "&lt;script&gt;" in piece
+    ElementTree.fromstring(piece.replace("<br>", "<br/>"))  # well-formed
+
+
+def test_the_page_loads_nothing(run):
+    page = report_html(read_run(run[0]))
+    assert "http" not in page.replace("http-equiv", "") and "url(" not in page and "@import" not in page
+
+
+def test_charts_hold_the_data():
+    schedule = rido.Schedule([4, 2, 2, 0])
+    chart = schedule_chart(schedule)
+    # 4 samples are 1 / 1.05 of the height, which has a margin of 5% above it.
+    assert chart.shapes[0].path == "M0,100V4.76H25.0V52.38H75.0V100.0H100.0V100Z"
+    assert [tick.label for tick in chart.x_ticks] == ["0", "1", "2", "3", "4"]
+    assert weights_chart([3.0, -1.0]).shapes[0].kind == "guide"
+    assert estimates_chart([], []).shapes == ()
+    assert weights_chart(np.zeros(5)).y_ticks and len(weights_chart(np.ones(20_000)).shapes[0].path) < 20_000
+
+
+def test_without_jinja2_the_message_says_what_to_install(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError, match=r'pip install "rido\[report\]"'):
+        report_html(read_run(run[0]))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A real Chromium without a window."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("needs chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    window = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield window
+    window.quit()
+
+
+def show(browser, run_path, folder, *, width=1000, scheme="light"):
+    """Opens the report of a run and returns the numbers on the page."""
+    write_report(run_path, folder / "report.html")
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    browser.get((folder / "report.html").as_uri())
+    assert browser.get_log("browser") == []
+    return browser.execute_script(
+        "return Object.fromEntries([...document.querySelectorAll('data')].map(d => [d.id, [d.value, d.textContent]]))"
+    )
+
+
+def test_a_browser_shows_the_numbers_of_the_run(browser, run, tmp_path):
+    path, result = run
+    numbers = show(browser, path, tmp_path)
+    low, high = result.interval()
+    expected = {"value": result.value, "low": low, "high": high, "error": result.standard_error}
+    expected |= {"transitions": 2000, "trajectories": result.trajectories, "uniform": result.uniform_transitions}
+    assert {name: float(exact) for name, (exact, _) in numbers.items()} == pytest.approx(expected, rel=1e-12)
+    for exact, shown in numbers.values():
+        assert float(shown.replace(",", "")) == pytest.approx(float(exact), rel=1e-3)
+    boxes = browser.execute_script(
+        "return [...document.querySelectorAll('svg')].map(s => [...s.querySelectorAll('path')].map("
+        "p => p.getTotalLength() > 0 && s.getBoundingClientRect().width > 300))"
+    )
+    assert len(boxes) == 3 and all(all(paths) and paths for paths in boxes)
+
+
+def test_a_browser_shows_hostile_names_as_text(browser, hostile_run, tmp_path):
+    show(browser, hostile_run, tmp_path)
+    assert browser.title == f"{HOSTILE} in {HOSTILE}"
+    assert browser.execute_script("return document.scripts.length") == 0
+    assert browser.execute_script("return document.querySelector('h1').textContent") == f"{HOSTILE} in {HOSTILE}"
+
+
+def test_a_phone_needs_no_scrolling_sideways(browser, run, tmp_path):
+    show(browser, run[0], tmp_path, width=360)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
+    overlapping = browser.execute_script("""
+        return [...document.querySelectorAll('.across, .up')].some(axis => {
+            const boxes = [...axis.children].map(e => e.getBoundingClientRect()).filter(b => b.width > 0);
+            return boxes.some((a, i) => boxes.slice(i + 1).some(b => a.left < b.right && b.left < a.right
+                && a.top < b.bottom && b.top < a.bottom));
+        })""")
+    assert not overlapping
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_light_and_dark(browser, run, tmp_path, scheme):
+    show(browser, run[0], tmp_path, scheme=scheme)
+    colours = browser.execute_script(
+        "const style = e => getComputedStyle(document.querySelector(e)); "
+        "return [style('body').backgroundColor, style('h1').color, style('.soft, .interval').color]"
+    )
+    page, ink, soft = (luminance(colour) for colour in colours)
+    assert (page > 0.5) == (scheme == "light")
+    for colour in (ink, soft):
+        assert (max(page, colour) + 0.05) / (min(page, colour) + 0.05) >= 4.5  # WCAG AA
+
+
+def luminance(colour):
+    """Relative luminance of "rgb(r, g, b)", as WCAG defines it."""
+    channels = np.array([int(part) for part in colour[4:-1].split(",")]) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
