@@ -4,7 +4,7 @@ BIN = .venv/bin
 .PHONY: test lint docs benchmarks clean
 
 test: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: .venv/ready
 	$(BIN)/ruff check
@@ -32,6 +32,7 @@ docs: .venv/ready
 benchmarks: .venv/ready
 	$(BIN)/python benchmarks/core.py | tee results/core.md
 	$(BIN)/python benchmarks/evaluation.py | tee results/evaluation.md
+	$(BIN)/python benchmarks/scale.py | tee results/scale.md
 
 clean:
 	rm -rf .venv

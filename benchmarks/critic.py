@@ -333,7 +333,7 @@ def picture(repetitions):
         curves[name] = curve
         ax.loglog(budgets, curve, "o-", color=color, markersize=4)
         label = ax.annotate(name, (budgets[-1], curve[-1]), (6, 0), textcoords="offset points", color=color)
-        label.set_verticalalignment({"RIDO": "bottom", "adaptive": "top"}.get(name, "center"))
+        label.set_verticalalignment({"robust": "bottom", "adaptive": "top"}.get(name, "center"))
     for row, budget in enumerate(budgets):
         print(f"| {budget:,} | {' | '.join(f'{curves[name][row]:.3g}' for name in contestants)} |", flush=True)
     ax.set_xlabel("transitions")

@@ -92,6 +92,7 @@ def test_evaluate_stops_at_a_precision_and_takes_a_critic():
         (["evaluate", "Pendulem-v1", "--budget", "500", "--gamma", "0.9"], "did you mean Pendulum-v1"),
         (PENDULUM, "policy must be given"),
         ([*LQG[:2], "--budget", "49", "--gamma", "0.9", "--horizon", "50"], "budget must pay for"),
+        ([*LQG[:2], "--gamma", "0.9", "--horizon", "50"], "budget must be given, in transitions, or time_budget"),
         ([*LQG, "--gamma", "0"], "gamma must be in (0, 1], got 0.0"),
         ([*LQG, "--gamma", "1.2"], "gamma must be in (0, 1], got 1.2"),
         ([*LQG, "--strategy", "best"], "strategy must be one of"),
@@ -112,7 +113,7 @@ def test_what_cannot_be_done_gets_one_line(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["evaluate", "rido/LQG-v0", "--gamma", "0.9"], "--budget"),
+        (["evaluate", "rido/LQG-v0", "--budget", "500"], "--gamma"),
         ([*LQG, "--budget", "many"], "--budget"),
         (["plan", "--budget", "500", "--horizon", "50", "--strategy", "best"], "--strategy"),
         (["improve"], "improve"),
@@ -302,3 +303,10 @@ def test_import_is_light():
     code = f"import sys, rido; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_processes_and_seconds_change_where_and_how_long():
+    alone, crew = (json.loads(rido_command(*LQG, "--workers", n, "--json").stdout) for n in (1, 2))
+    assert crew["value"] == alone["value"] and crew["counts"] == alone["counts"]
+    timed = ["evaluate", "rido/LQG-v0", "--gamma", "0.9", "--horizon", "50", "--time-budget", "1", "--json"]
+    assert json.loads(rido_command(*timed).stdout)["transitions"] > 1000

@@ -13,8 +13,9 @@ True
 
 from rido.allocation import allocate
 from rido.estimate import Estimate
-from rido.evaluation import Evaluation, evaluate
+from rido.evaluation import evaluate
 from rido.moments import RewardMoments
+from rido.result import Evaluation
 from rido.schedule import Schedule
 from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
 from rido.trajectories import Trajectories

@@ -132,6 +132,10 @@ class Collector:
             self.reset_seconds += seconds
         self.busy_seconds += time.perf_counter() - started
 
+    def recall(self, name: str, value: int) -> int:
+        """Returns what was decided in this round of a run that goes on; if nothing was, notes this."""
+        return value if self._record is None else int(self._record.recall(f"{name} of round {self._round}", value))
+
     def finish_round(self, estimate: Estimate) -> None:
         """Notes how far the run is."""
         if self._record is not None and not self._pieces:

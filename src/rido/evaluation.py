@@ -6,29 +6,27 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido import _checks
+from rido.clock import Clock, Costs, measure_costs
 from rido.collection import Collector
 from rido.estimate import Estimate
-from rido.fitting import RESET_SHARE, FittedCritic, spread
+from rido.fitting import RESET_SHARE, FittedCritic
 from rido.judging import Judge
-from rido.moments import RewardMoments
 from rido.progress import Progress
+from rido.result import Evaluation, critic_gain, uniform_transitions
 from rido.runfile import RunFile
 from rido.schedule import Schedule
 from rido.simulators.base import Simulator
 from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
 from rido.trajectories import concatenate
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _STRATEGIES: dict[str, Callable[..., Strategy]] = {
     "adaptive": Adaptive,
@@ -37,139 +35,20 @@ _STRATEGIES: dict[str, Callable[..., Strategy]] = {
     "rido": Rido,
 }
 
+_MEASURING = 0.02  # share of a time budget that goes into measuring what steps and resets cost
+_RESET_TIME = 0.1  # share of a time budget that is kept for resets where there is a critic
 _LEAST_PILOT = 5  # trajectories, where a strategy plans everything at once and a critic is to be chosen before
 _RESET_BUDGET = 0.1  # share of the budget that is kept for resets where they cost transitions
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How good a policy is.
-
-    Attributes:
-        estimate: the estimated return with its error bars.
-        schedule: planned samples of each time step that the estimate rests on; the pilot that a critic was fitted on
-            is not among them.
-        transitions: transitions taken in all, with what resets cost where they do.
-        trajectories: trajectories collected.
-        uniform_transitions: transitions that full-length trajectories alone would need for the same standard
-            error; infinite or NaN where the data does not tell.
-        strategy: name of the strategy.
-        environment: name of the environment.
-        policy: name of the policy.
-        seed: what all randomness came from. The same seed gives the same result where it is reproducible.
-        reproducible: whether the same seed gives the same result for any number of environments.
-        seconds: time that collecting took, planning not counted.
-        planning_seconds: time that planning and statistics took.
-        warnings: what the reader should know before trusting the numbers.
-        critic: name of the critic that carried the estimate: "policy", "fit", a function's name, or "none".
-        critic_gain: how many times the variance would have been larger without the critic, at equal transitions and
-            under the best schedule for plain rewards; NaN where there is no critic or the data does not tell.
-        resets: resets taken for the critic's expectation over first states.
-        reset_seconds: time that they took.
-    """
-
-    estimate: Estimate
-    transitions: int
-    trajectories: int
-    uniform_transitions: float
-    strategy: str
-    environment: str
-    policy: str
-    seed: int
-    reproducible: bool
-    seconds: float
-    planning_seconds: float
-    warnings: tuple[str, ...] = ()
-    critic: str = "none"
-    critic_gain: float = math.nan
-    resets: int = 0
-    reset_seconds: float = 0.0
-
-    @property
-    def value(self) -> float:
-        """The estimated expected return."""
-        return self.estimate.value
-
-    @property
-    def standard_error(self) -> float:
-        """The standard error of the value."""
-        return self.estimate.standard_error
-
-    @property
-    def schedule(self) -> Schedule:
-        """Planned samples of each time step."""
-        return self.estimate.schedule
-
-    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Returns the interval that holds the expected return with about this confidence."""
-        return self.estimate.interval(confidence)
-
-    def summary(self) -> str:
-        """Returns what was found, in a few lines."""
-        low, high = self.interval()
-        lines = [
-            f"{self.policy} in {self.environment}: {self.value:.6g}, 95% interval [{low:.6g}, {high:.6g}]",
-            f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.schedule.horizon} "
-            f"steps, gamma {self.estimate.gamma:g}, strategy {self.strategy}",
-        ]
-        if math.isfinite(self.uniform_transitions) and self.strategy != "uniform":
-            lines.append(f"uniform evaluation would have needed {self.uniform_transitions:,.0f} transitions for this")
-        if self.critic != "none":
-            gain = f": {self.critic_gain:.3g} times less variance" if math.isfinite(self.critic_gain) else ""
-            lines.append(f"critic {self.critic}{gain}, {self.resets:,} resets in {self.reset_seconds:.2g} s")
-        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns everything as plain numbers, strings and lists, with None where a number is not finite."""
-        low, high = self.interval()
-        numbers = {
-            "value": self.value,
-            "standard_error": self.standard_error,
-            "interval_low": low,
-            "interval_high": high,
-            "uniform_transitions": self.uniform_transitions,
-            "critic_gain": self.critic_gain,
-        }
-        return {
-            "environment": self.environment,
-            "policy": self.policy,
-            "strategy": self.strategy,
-            **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
-            "confidence": 0.95,
-            "gamma": self.estimate.gamma,
-            "horizon": self.schedule.horizon,
-            "transitions": self.transitions,
-            "trajectories": self.trajectories,
-            "counts": self.schedule.counts.tolist(),
-            "seed": self.seed,
-            "reproducible": self.reproducible,
-            "seconds": self.seconds,
-            "planning_seconds": self.planning_seconds,
-            "critic": self.critic,
-            "resets": self.resets,
-            "reset_seconds": self.reset_seconds,
-            "warnings": list(self.warnings),
-        }
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws how many samples each time step got; needs the extra ``plot``."""
-        from rido.plots import plot_schedule
-
-        return plot_schedule(self.schedule, ax=ax)
-
-    def _repr_html_(self) -> str:
-        from rido.report import evaluation_html
-
-        return evaluation_html(self)
 
 
 def evaluate(
     env: Any,
     policy: Any = None,
     *,
-    budget: int,
+    budget: int | None = None,
     gamma: float,
     horizon: int | None = None,
+    time_budget: float | None = None,
     strategy: str | Callable[..., Strategy] = "adaptive",
     until: float | None = None,
     critic: str | Callable[..., Any] | None = None,
@@ -177,6 +56,8 @@ def evaluate(
     reset_cost: float = 0.0,
     seed: int | None = None,
     num_envs: int | None = None,
+    workers: int = 1,
+    simulator: str | Callable[..., Simulator] | None = None,
     deterministic: bool = True,
     run: str | Path | None = None,
     progress: bool | None = None,
@@ -189,10 +70,12 @@ def evaluate(
             simulator of your own with a method ``rollout(lengths, seeds)``.
         policy: an SB3 model or the path of its zip, a function of a batch of observations, "random", or
             "module:attribute". Not needed for the paper's domains (``rido/LQG-v0`` and so on) and own simulators.
-        budget: transitions to spend; never exceeded.
+        budget: transitions to spend; never exceeded. Needed unless there is a ``time_budget``.
         gamma: discount factor in (0, 1].
         horizon: steps over which the return is summed. If not given, as many as leave out 0.1% of the return
             of constant rewards, or the environment's own time limit if that is less.
+        time_budget: seconds to spend, with all that comes before the first transition. What steps and resets cost is
+            measured first, and plans weigh it. The time may be exceeded a little, because no trajectory is broken off.
         strategy: "adaptive", "uniform", "robust", "rido", or a function of horizon, budget and gamma that returns a
             strategy.
         until: stop when the 95% interval is at most this much to either side; the budget is then the most to spend.
@@ -205,7 +88,11 @@ def evaluate(
             make them 5% of the variance; if not given, at most two for each transition of the budget.
         reset_cost: what such a reset costs in transitions. Where it does, at most a tenth of the budget goes there.
         seed: what all randomness comes from; drawn and reported if not given.
-        num_envs: environments to run side by side. It does not change the result.
+        num_envs: environments to run side by side, in each worker. It does not change the result.
+        workers: processes to collect in. They do not change the result, and pay where a step of the environment is
+            slow; see :class:`rido.simulators.workers.WorkerSimulator`.
+        simulator: "gymnasium", "workers", "envpool", "ray", or a function that makes a simulator and takes what they
+            take, such as ``partial(RaySimulator, address="auto")``.
         deterministic: whether an agent takes its most likely action or samples one.
         run: a file that records the run. If it is there already, the run goes on where it was.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
@@ -230,25 +117,40 @@ def evaluate(
         # Resets for a critic come last, and add their share to the variance.
         share = 0.0 if critic is None else RESET_SHARE
         make = partial(Adaptive, until=until * math.sqrt(1 - share))
-    chosen = make(horizon=horizon, budget=budget, gamma=gamma)  # type: ignore[misc]
     if seed is not None:
         seed = _checks.integer("seed", seed, least=0)
-    task = _Task(
-        make=make,  # type: ignore[arg-type]
-        strategy=chosen,
-        critic=critic,
-        max_resets=2 * chosen.budget if max_resets is None else _checks.integer("max_resets", max_resets, least=2),
-        reset_cost=_checks.not_negative("reset_cost", reset_cost),
-        seed=seed,
-        run=run,
-        progress=progress,
-    )
+    if budget is None and time_budget is None:
+        raise ValueError("budget must be given, in transitions, or time_budget, in seconds")
+    if budget is not None:
+        make(horizon=horizon, budget=budget, gamma=gamma)  # type: ignore[misc]  # complains before anything is started
+    started = time.monotonic()
+
+    def begin(running: Simulator) -> _Task:
+        allowance, size = None, budget
+        chosen: Callable[..., Strategy] = make  # type: ignore[assignment]
+        if time_budget is not None:
+            allowance = _Allowance.measure(
+                running, horizon, time_budget, started, critic is not None, seed, run, budget
+            )
+            size = allowance.first_budget(horizon)
+            if strategy == "adaptive":
+                chosen = partial(chosen, reset_price=allowance.costs.reset_price)
+        first = chosen(horizon=horizon, budget=size, gamma=gamma)
+        return _Task(
+            make=chosen,
+            strategy=first,
+            critic=critic,
+            max_resets=2 * first.budget if max_resets is None else _checks.integer("max_resets", max_resets, least=2),
+            reset_cost=_checks.not_negative("reset_cost", reset_cost),
+            seed=seed,
+            run=run,
+            progress=progress,
+            allowance=allowance,
+        )
+
     if hasattr(env, "rollout"):
-        return _evaluate(task, env, type(env).__name__, "its own policy", True, {})
-
-    from rido.simulators.gymnasium import GymnasiumSimulator
-
-    simulator = GymnasiumSimulator(
+        return _evaluate(begin(env), env, type(env).__name__, {})
+    running: Any = _simulator_kind(simulator, workers)(
         env,
         policy,
         horizon=horizon,
@@ -258,16 +160,14 @@ def evaluate(
         deterministic=deterministic,
     )
     try:
-        acting = simulator.policy
         configuration = {
             "env_kwargs": repr(dict(env_kwargs or {})),
             "deterministic": deterministic,
-            "policy_fingerprint": acting.fingerprint,
+            "policy_fingerprint": running.policy.fingerprint,
         }
-        name = _environment_name(env)
-        return _evaluate(task, simulator, name, acting.name, acting.reproducible, configuration)
+        return _evaluate(begin(running), running, _environment_name(env), configuration)
     finally:
-        simulator.close()
+        running.close()
 
 
 def horizon_for(gamma: float, tolerance: float = 1e-3) -> int:
@@ -297,6 +197,7 @@ class _Task:
     seed: int | None
     run: str | Path | None
     progress: bool | None
+    allowance: _Allowance | None
 
     @property
     def reserve(self) -> int:
@@ -306,16 +207,75 @@ class _Task:
         return int(min(self.max_resets * self.reset_cost, _RESET_BUDGET * self.strategy.budget))
 
 
-def _evaluate(
-    task: _Task,
-    simulator: Simulator,
-    environment: str,
-    policy: str,
-    reproducible: bool,
-    configuration: Mapping[str, Any],
-) -> Evaluation:
+@dataclass(frozen=True)
+class _Allowance:
+    """A budget of time.
+
+    Attributes:
+        seconds: to spend in all.
+        costs: of steps and resets.
+        clock: what is left for trajectories.
+        ends: when everything is to be over, by ``time.monotonic()``.
+        most: transitions at most, if they are limited too.
+    """
+
+    seconds: float
+    costs: Costs
+    clock: Clock
+    ends: float
+    most: int | None
+
+    @classmethod
+    def measure(
+        cls,
+        simulator: Simulator,
+        horizon: int,
+        seconds: float,
+        started: float,
+        has_critic: bool,
+        seed: int | None,
+        run: str | Path | None,
+        most: int | None,
+    ) -> _Allowance:
+        """Measures costs, or takes those of the run that goes on."""
+        elapsed, costs = 0.0, None
+        if run is not None and Path(run).exists():
+            with RunFile.read(run) as record:
+                elapsed = sum(piece.seconds for piece in record.pieces())
+                if record.configuration.get("costs"):
+                    costs = Costs(*record.configuration["costs"])
+        costs = costs or measure_costs(simulator, horizon, _MEASURING * seconds, seed or 0)
+        elapsed += time.monotonic() - started
+        share = 1 - _RESET_TIME if has_critic else 1.0
+        clock = Clock(share * seconds, horizon, elapsed=elapsed)
+        return cls(seconds, costs, clock, time.monotonic() + seconds - elapsed, most)
+
+    def first_budget(self, horizon: int) -> int:
+        """Returns what the time would pay for if all trajectories had full length, the budget at most."""
+        affordable = int(self.clock.left * self.costs.rate(horizon))
+        if affordable < 2 * horizon:
+            least = self.seconds - self.clock.left + 2 * horizon / self.costs.rate(horizon)
+            raise ValueError(
+                f"time_budget must pay for two full trajectories, here about {least:.3g} seconds with what comes "
+                f"before them, got {self.seconds:g}"
+            )
+        return affordable if self.most is None else min(affordable, self.most)
+
+
+def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration: Mapping[str, Any]) -> Evaluation:
     """Runs the loop of asking, collecting and telling, and puts the result together."""
     strategy, seed = task.strategy, task.seed
+    acting = getattr(simulator, "policy", None)
+    policy = "its own policy" if acting is None else acting.name
+    notes = (
+        []
+        if acting is None or acting.reproducible
+        else [f"{policy} draws random numbers that the seed does not control"]
+    )
+    notes += getattr(simulator, "warnings", ())
+    if task.allowance is not None:
+        notes.append("how much was collected depended on the speed of the machine, not on the seed")
+    reproducible = not notes
     judge = Judge.resolve(task.critic, simulator)
     record = None
     if task.run is not None:
@@ -326,7 +286,9 @@ def _evaluate(
                 "policy": policy,
                 "strategy": type(strategy).__name__.lower(),
                 "horizon": strategy.horizon,
-                "budget": strategy.budget,
+                "budget": strategy.budget if task.allowance is None else None,
+                "time_budget": [task.allowance.seconds] if task.allowance is not None else [],
+                "costs": list(astuple(task.allowance.costs)) if task.allowance is not None else [],
                 "gamma": strategy.gamma,
                 "options": strategy.options,
                 "critic": judge.name,
@@ -348,6 +310,10 @@ def _evaluate(
             most = task.max_resets
             if task.reset_cost > 0:
                 most = max(2, min(most, int(task.reserve / task.reset_cost)))
+            if task.allowance is not None and task.allowance.costs.per_reset > 0:
+                left = max(0.0, task.allowance.ends - time.monotonic())
+                most = max(2, min(most, int(left / task.allowance.costs.per_reset)))
+                most = collector.recall("resets", most)
             collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
             estimate = _with_starts(estimate, collector.starts)
             collector.finish_round(estimate)
@@ -355,7 +321,6 @@ def _evaluate(
         if record is not None:
             record.close()
     planning += time.perf_counter()
-    unseeded = () if reproducible else (f"{policy} draws random numbers that the seed does not control",)
     return Evaluation(
         estimate=estimate,
         transitions=collector.plain.transitions + math.ceil(collector.resets * task.reset_cost),
@@ -368,7 +333,7 @@ def _evaluate(
         reproducible=reproducible,
         seconds=collector.seconds,
         planning_seconds=max(0.0, planning - collector.busy_seconds),
-        warnings=(*unseeded, *judge.notes, *strategy.warnings()),
+        warnings=(*notes, *judge.notes, *strategy.warnings()),
         critic="none" if collector.critic is None else collector.critic.name,
         critic_gain=math.nan if collector.critic is None else critic_gain(collector.plain, estimate.standard_error),
         resets=collector.resets,
@@ -382,7 +347,8 @@ def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> St
     if task.reserve and (judge.critic is not None or judge.view is not None):
         strategy = task.make(horizon=strategy.horizon, budget=strategy.budget - task.reserve, gamma=strategy.gamma)
     collector.critic = judge.critic
-    while (schedule := strategy.ask()) is not None:
+    pace = _Pace(task, collector)
+    while (schedule := pace.ask(strategy)) is not None:
         if judge.view is not None and collector.trajectories == 0:
             strategy = _pilot(task, strategy, schedule, judge, collector, bar)
         else:
@@ -393,6 +359,32 @@ def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> St
             bar.show(estimate)
             collector.finish_round(estimate)
     return strategy
+
+
+class _Pace:
+    """Asks a strategy for what the budget of time pays for, if there is one."""
+
+    def __init__(self, task: _Task, collector: Collector) -> None:
+        self._allowance = task.allowance
+        self._collector = collector
+        self._before = (0, 0.0)
+        self._plans = 0
+        self._rate = 0.0 if self._allowance is None else self._allowance.costs.rate(task.strategy.horizon)
+
+    def ask(self, strategy: Strategy) -> Schedule | None:
+        if self._allowance is not None:
+            now = (self._collector.plain.transitions, self._collector.seconds)
+            if now[1] > self._before[1]:
+                self._rate = (now[0] - self._before[0]) / (now[1] - self._before[1])
+            self._before = now
+            # What follows the pilot may be much shorter trajectories, at a rate that was not seen yet.
+            rate = min(self._rate, self._allowance.costs.rate(1)) if self._plans == 1 else self._rate
+            self._plans += 1
+            budget = self._allowance.clock.budget(strategy.spent, rate)
+            if self._allowance.most is not None:  # with what a critic was fitted on
+                budget = min(budget, self._allowance.most - now[0] + strategy.spent)
+            strategy.budget = self._collector.recall("budget", budget)
+        return strategy.ask()
 
 
 def _pilot(
@@ -438,21 +430,6 @@ def _with_starts(estimate: Estimate, starts: NDArray[np.float64]) -> Estimate:
     )
 
 
-def uniform_transitions(plain: RewardMoments, error: float) -> float:
-    """Returns what full-length trajectories would cost for a standard error, by the moments of plain rewards."""
-    if not 0 < error < math.inf or plain.counts[-1] < 2:
-        return math.nan
-    variance = float(plain.weights().sum())  # of the return of one trajectory
-    return variance / error**2 * float(plain.survival.sum()) if variance > 0 else math.nan
-
-
-def critic_gain(plain: RewardMoments, error: float) -> float:
-    """Returns the variance that plain rewards would leave under their best schedule, over that which was reached."""
-    if not 0 < error < math.inf or plain.counts[-1] < 2:
-        return math.nan
-    return spread([plain]) / plain.transitions / error**2
-
-
 def resolve_horizon(env: Any, horizon: int | None, gamma: float) -> int:
     """Returns the horizon that was asked for, or else the one that gamma and the environment's time limit suggest."""
     if horizon is not None:
@@ -464,6 +441,31 @@ def resolve_horizon(env: Any, horizon: int | None, gamma: float) -> int:
     else:
         limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
     return limit if limit is not None and (gamma == 1 or limit < horizon_for(gamma)) else horizon_for(gamma)
+
+
+def _simulator_kind(simulator: str | Callable[..., Simulator] | None, workers: int) -> Callable[..., Simulator]:
+    workers = _checks.integer("workers", workers, least=1)
+    if simulator is None:
+        simulator = "gymnasium" if workers == 1 else "workers"
+    if callable(simulator):
+        return simulator
+    match _checks.choice("simulator", simulator, ("gymnasium", "workers", "envpool", "ray")):
+        case "workers":
+            from rido.simulators.workers import WorkerSimulator
+
+            return partial(WorkerSimulator, workers=workers)
+        case "envpool":
+            from rido.simulators.envpool import EnvPoolSimulator
+
+            return EnvPoolSimulator
+        case "ray":
+            from rido.simulators.ray import RaySimulator
+
+            return RaySimulator
+        case _:
+            from rido.simulators.gymnasium import GymnasiumSimulator
+
+            return GymnasiumSimulator
 
 
 def _environment_name(env: Any) -> str:

@@ -42,7 +42,8 @@ class Judge:
             given = critic if isinstance(critic, Critic) else FunctionCritic(critic)
             return cls(given.name, critic=given)
         _checks.choice("critic", critic, ("policy", "fit", "auto"))
-        agent = agent_critic(getattr(simulator, "policy", None))
+        here = simulator.local_policy() if hasattr(simulator, "local_policy") else getattr(simulator, "policy", None)
+        agent = agent_critic(here)
         if critic == "policy":
             if agent is None:
                 raise ValueError("critic 'policy' must come with an SB3 agent that has a value function, got none")

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.estimate import Estimate, interval_warnings
-from rido.evaluation import Evaluation, critic_gain, uniform_transitions
 from rido.moments import RewardMoments
+from rido.result import Evaluation, critic_gain, uniform_transitions
 from rido.runfile import RunFile, RunFileError
 from rido.schedule import Schedule
 

@@ -13,7 +13,7 @@ from rido.recorded import RecordedRun, read_run
 if TYPE_CHECKING:
     import jinja2
 
-    from rido.evaluation import Evaluation
+    from rido.result import Evaluation
 
 
 def write_report(run: str | Path, output: str | Path) -> None:

@@ -206,6 +206,13 @@ class RunFile:
                 "because of another version of numpy; give another file name to start a new run"
             )
 
+    def recall(self, name: str, value: Any) -> Any:
+        """Returns what was written under a name before; if nothing was, writes and returns this."""
+        found = self._read_configuration().get(name)
+        if found is None:
+            self._insert("configuration", (name, json.dumps(value)))
+        return value if found is None else found
+
     def _insert(self, table: str, row: tuple[Any, ...]) -> None:
         try:
             self._database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)

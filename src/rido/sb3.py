@@ -11,7 +11,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from rido import _checks
-from rido.evaluation import Evaluation, evaluate
+from rido.evaluation import evaluate
+from rido.result import Evaluation
 from rido.strategies import Strategy
 
 try:

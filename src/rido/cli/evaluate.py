@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,8 +23,9 @@ from rido.evaluation import evaluate
 
 def evaluate_command(
     env: EnvArgument,
-    budget: Annotated[int, typer.Option(help="Transitions to spend.")],
     gamma: Annotated[float, typer.Option(help="Discount factor in (0, 1].")],
+    budget: Annotated[int | None, typer.Option(help="Transitions to spend.")] = None,
+    time_budget: Annotated[float | None, typer.Option(help="Seconds to spend, instead of transitions or too.")] = None,
     horizon: Annotated[
         int | None, typer.Option(help="Steps of a full trajectory (default: from gamma and the time limit).")
     ] = None,
@@ -35,6 +37,11 @@ def evaluate_command(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same result.")] = None,
     num_envs: Annotated[int | None, typer.Option(help="Environments side by side.")] = None,
+    workers: Annotated[int, typer.Option(help="Processes to collect in.")] = 1,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Collect on a Ray cluster; 'local' starts one here.")
+    ] = None,
+    envpool: Annotated[bool, typer.Option("--envpool", help="Collect with EnvPool.")] = False,
     stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample the agent's actions.")] = False,
     env_kwarg: EnvKwargOption = None,
     run: Annotated[Path | None, typer.Option(help="Record the run in this file, or go on with it.")] = None,
@@ -47,6 +54,7 @@ def evaluate_command(
             env,
             policy,
             budget=budget,
+            time_budget=time_budget,
             gamma=gamma,
             horizon=horizon,
             strategy=strategy,
@@ -54,6 +62,8 @@ def evaluate_command(
             critic=critic,
             seed=seed,
             num_envs=num_envs,
+            workers=workers,
+            simulator=_simulator(ray, envpool),
             deterministic=not stochastic,
             run=run,
             env_kwargs=parse_arguments(env_kwarg),
@@ -64,3 +74,12 @@ def evaluate_command(
     counts = result.schedule.counts
     print(result.summary())
     print(f"samples per step, {counts[0]:,} of the first to {counts[-1]:,} of the last: {sparkline(counts)}")
+
+
+def _simulator(ray: str | None, envpool: bool) -> Any:
+    """Returns what collects: a name or a simulator to be made; None for what fits the number of workers."""
+    if ray is None:
+        return "envpool" if envpool else None
+    from rido.simulators.ray import RaySimulator
+
+    return partial(RaySimulator, address=None if ray == "local" else ray)

@@ -97,6 +97,8 @@ class SingleEnvironments(Environments):
 
     def observe(self, slots: Slots) -> Any:
         observations = [self._observations[slot] for slot in slots.tolist()]
+        if isinstance(self.observation_space, gym.spaces.Box):  # the same as below, in less time
+            return np.array(observations, dtype=self.observation_space.dtype)
         batch: Any = create_empty_array(self.observation_space, slots.size)
         return concatenate(self.observation_space, observations, batch)
 

@@ -155,6 +155,9 @@ class _Running:
 
     def start(self, free: Slots) -> None:
         """Gives the free slots the longest trajectories that wait."""
+        self.fresh = free
+        if not free.size:  # nearly always
+            return
         starting = self._waiting[self._next : self._next + free.size]
         self._next += starting.size
         self.fresh = free[: starting.size]
@@ -162,19 +165,21 @@ class _Running:
         self._busy[free] = False
         self._busy[self.fresh] = True
         self.slots = np.flatnonzero(self._busy)
+        self._rows = self._trajectory[self.slots]
 
     def advance(self, step: Step) -> Slots:
         """Takes in one step of every running trajectory; returns the slots whose trajectory is finished."""
         rewards, terminated, truncated = step
-        rows = self._trajectory[self.slots]
+        rows = self._rows
         finite = np.isfinite(rewards)
         if not finite.all():
             raise SlotError(int(self.slots[~finite][0]), f"the reward is {rewards[~finite][0]}")
-        self._rewards[self._starts[rows] + self._steps[rows]] = rewards
-        self._steps[rows] += 1
-        complete = self._steps[rows] == self._lengths[rows]
-        cut = truncated & ~terminated & ~complete
-        if cut.any():
+        steps = self._steps[rows]
+        self._rewards[self._starts[rows] + steps] = rewards
+        steps += 1
+        self._steps[rows] = steps
+        complete = steps == self._lengths[rows]
+        if truncated.any() and (cut := truncated & ~terminated & ~complete).any():
             raise SlotError(
                 int(self.slots[cut][0]),
                 f"the environment's time limit cut it before its planned length of {self._lengths[rows[cut][0]]} "

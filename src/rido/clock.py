@@ -1,0 +1,112 @@
+"""Budgets of time: what steps and resets cost in a simulator, and how many transitions the seconds left pay for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rido.simulators.base import Simulator, trajectory_seeds
+
+_MOST_TRAJECTORIES = 256  # of one measurement
+_GROWTH = 16  # of their lengths from one to the next
+_STREAM = 7  # of seeds: what is measured is thrown away and must not be met again
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What trajectories cost when many are collected at once.
+
+    Attributes:
+        per_step: seconds of a step.
+        per_reset: seconds of beginning a trajectory.
+    """
+
+    per_step: float
+    per_reset: float
+
+    @property
+    def reset_price(self) -> float:
+        """What beginning a trajectory costs, in steps."""
+        return self.per_reset / self.per_step
+
+    def rate(self, length: float) -> float:
+        """Returns transitions per second of trajectories of this length."""
+        return length / (self.per_reset + self.per_step * length)
+
+
+def measure_costs(simulator: Simulator, horizon: int, seconds: float, entropy: int) -> Costs:
+    """Measures what steps and resets cost, with trajectories that are thrown away.
+
+    They are of one step first and then ever longer, and their times are split as ``resets * per_reset + steps *
+    per_step`` with the least relative error. Because none of them is used for the estimate, plans that rest on these
+    costs select nothing.
+
+    Args:
+        simulator: what is measured.
+        horizon: the longest trajectory.
+        seconds: measuring ends when it has taken so long, but not before two lengths were tried.
+        entropy: what the seeds come from.
+    """
+    count = min(simulator.num_envs, _MOST_TRAJECTORIES)
+    seeds = trajectory_seeds(entropy, 0, count, stream=_STREAM)
+    simulator.rollout(np.ones(count, dtype=np.int64), seeds)  # makes environments, which is no reset
+    rows, length, spent = [], 1, 0.0
+    while True:
+        started = time.perf_counter()
+        batch = simulator.rollout(np.full(count, length), seeds)
+        taken = max(time.perf_counter() - started, 1e-9)
+        rows.append([count / taken, batch.transitions / taken])
+        spent += taken
+        if length == horizon or (length > 1 and spent >= seconds):
+            break
+        length = min(_GROWTH * length, horizon)
+    from scipy.optimize import nnls  # not by `import rido`
+
+    (per_reset, per_step), _ = nnls(np.array(rows), np.ones(len(rows)))
+    if per_step == 0:  # only a single length was measured, or steps cost nothing beside resets
+        per_reset, per_step = 0.0, float(np.mean([1 / transitions for _, transitions in rows]))
+    return Costs(float(per_step), float(per_reset))
+
+
+class Clock:
+    """Turns seconds into budgets of transitions, a half of what is left at a time.
+
+    The rate at which transitions come depends on the planned lengths, on early ends and on what else the machine
+    does. So each plan may spend what half of the seconds left will pay for at the latest rate, and the last one
+    all. No trajectory is broken off when the time is over, for the ones that take long would be missed more often; the
+    time may therefore be exceeded a little, as far as the rate is wrong for the last plan.
+
+    Args:
+        seconds: to spend in all.
+        horizon: steps of a full trajectory; what is left when it does not pay for one stays unspent.
+        elapsed: seconds spent before, by the part of the run that was recorded.
+        now: a clock that never goes back.
+    """
+
+    def __init__(
+        self, seconds: float, horizon: int, *, elapsed: float = 0.0, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._now = now
+        self._end = now() + seconds - elapsed
+        self._horizon = horizon
+
+    @property
+    def left(self) -> float:
+        """Seconds left, at least 0."""
+        return max(0.0, self._end - self._now())
+
+    def budget(self, spent: int, rate: float) -> int:
+        """Returns the transitions that may have been spent after the next plan.
+
+        Args:
+            spent: transitions so far.
+            rate: latest transitions per second.
+        """
+        affordable = self.left * rate
+        if affordable < self._horizon:
+            return spent
+        half = affordable / 2
+        return spent + int(half if half >= 2 * self._horizon else affordable)

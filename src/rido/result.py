@@ -1,0 +1,152 @@
+"""Evaluation: what evaluate() returns, and what it says of other ways to get there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rido.estimate import Estimate
+from rido.fitting import spread
+from rido.moments import RewardMoments
+from rido.schedule import Schedule
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a policy is.
+
+    Attributes:
+        estimate: the estimated return with its error bars.
+        schedule: planned samples of each time step that the estimate rests on; the pilot that a critic was fitted on
+            is not among them.
+        transitions: transitions taken in all, with what resets cost where they do.
+        trajectories: trajectories collected.
+        uniform_transitions: transitions that full-length trajectories alone would need for the same standard
+            error; infinite or NaN where the data does not tell.
+        strategy: name of the strategy.
+        environment: name of the environment.
+        policy: name of the policy.
+        seed: what all randomness came from. The same seed gives the same result where it is reproducible.
+        reproducible: whether the same seed gives the same result for any number of environments.
+        seconds: time that collecting took, planning not counted.
+        planning_seconds: time that planning and statistics took.
+        warnings: what the reader should know before trusting the numbers.
+        critic: name of the critic that carried the estimate: "policy", "fit", a function's name, or "none".
+        critic_gain: how many times the variance would have been larger without the critic, at equal transitions and
+            under the best schedule for plain rewards; NaN where there is no critic or the data does not tell.
+        resets: resets taken for the critic's expectation over first states.
+        reset_seconds: time that they took.
+    """
+
+    estimate: Estimate
+    transitions: int
+    trajectories: int
+    uniform_transitions: float
+    strategy: str
+    environment: str
+    policy: str
+    seed: int
+    reproducible: bool
+    seconds: float
+    planning_seconds: float
+    warnings: tuple[str, ...] = ()
+    critic: str = "none"
+    critic_gain: float = math.nan
+    resets: int = 0
+    reset_seconds: float = 0.0
+
+    @property
+    def value(self) -> float:
+        """The estimated expected return."""
+        return self.estimate.value
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the value."""
+        return self.estimate.standard_error
+
+    @property
+    def schedule(self) -> Schedule:
+        """Planned samples of each time step."""
+        return self.estimate.schedule
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Returns the interval that holds the expected return with about this confidence."""
+        return self.estimate.interval(confidence)
+
+    def summary(self) -> str:
+        """Returns what was found, in a few lines."""
+        low, high = self.interval()
+        lines = [
+            f"{self.policy} in {self.environment}: {self.value:.6g}, 95% interval [{low:.6g}, {high:.6g}]",
+            f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.schedule.horizon} "
+            f"steps, gamma {self.estimate.gamma:g}, strategy {self.strategy}",
+        ]
+        if math.isfinite(self.uniform_transitions) and self.strategy != "uniform":
+            lines.append(f"uniform evaluation would have needed {self.uniform_transitions:,.0f} transitions for this")
+        if self.critic != "none":
+            gain = f": {self.critic_gain:.3g} times less variance" if math.isfinite(self.critic_gain) else ""
+            lines.append(f"critic {self.critic}{gain}, {self.resets:,} resets in {self.reset_seconds:.2g} s")
+        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything as plain numbers, strings and lists, with None where a number is not finite."""
+        low, high = self.interval()
+        numbers = {
+            "value": self.value,
+            "standard_error": self.standard_error,
+            "interval_low": low,
+            "interval_high": high,
+            "uniform_transitions": self.uniform_transitions,
+            "critic_gain": self.critic_gain,
+        }
+        return {
+            "environment": self.environment,
+            "policy": self.policy,
+            "strategy": self.strategy,
+            **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
+            "confidence": 0.95,
+            "gamma": self.estimate.gamma,
+            "horizon": self.schedule.horizon,
+            "transitions": self.transitions,
+            "trajectories": self.trajectories,
+            "counts": self.schedule.counts.tolist(),
+            "seed": self.seed,
+            "reproducible": self.reproducible,
+            "seconds": self.seconds,
+            "planning_seconds": self.planning_seconds,
+            "critic": self.critic,
+            "resets": self.resets,
+            "reset_seconds": self.reset_seconds,
+            "warnings": list(self.warnings),
+        }
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws how many samples each time step got; needs the extra ``plot``."""
+        from rido.plots import plot_schedule
+
+        return plot_schedule(self.schedule, ax=ax)
+
+    def _repr_html_(self) -> str:
+        from rido.report import evaluation_html
+
+        return evaluation_html(self)
+
+
+def uniform_transitions(plain: RewardMoments, error: float) -> float:
+    """Returns what full-length trajectories would cost for a standard error, by the moments of plain rewards."""
+    if not 0 < error < math.inf or plain.counts[-1] < 2:
+        return math.nan
+    variance = float(plain.weights().sum())  # of the return of one trajectory
+    return variance / error**2 * float(plain.survival.sum()) if variance > 0 else math.nan
+
+
+def critic_gain(plain: RewardMoments, error: float) -> float:
+    """Returns the variance that plain rewards would leave under their best schedule, over that which was reached."""
+    if not 0 < error < math.inf or plain.counts[-1] < 2:
+        return math.nan
+    return spread([plain]) / plain.transitions / error**2

@@ -1,0 +1,142 @@
+"""What all crews share, with workers that live in this process and die when a test says so."""
+
+import random
+from collections import deque
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from environments import Faulty, Mortal
+from rido.simulators import SimulationError, trajectory_seeds
+from rido.simulators.crew import CrewSimulator, Gone, Host, WorkerError, split
+from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.recipe import pack
+from traps import assert_same, zeros
+
+LENGTHS = np.random.default_rng(3).integers(1, 41, 70)
+SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
+
+
+class Imaginary(CrewSimulator):
+    """Workers that answer in any order and die by chance, some of them after the work and before the answer."""
+
+    def __init__(self, size=3, env=Mortal, death=0.0, seed=0, max_failures=10**6):
+        settings = dict(horizon=40, gamma=1.0, env_kwargs=None, num_envs=4, deterministic=True)
+        recipe = pack(env, zeros, settings)
+        super().__init__(recipe, size, horizon=40, timeout=100, max_failures=max_failures)
+        self.random, self.death, self.killer = random.Random(seed), death, None
+        self.hosts, self.inbox, self.most, self.ran = {}, {}, 0, []
+        self._open()
+
+    def _launch(self, slot):
+        self.hosts[slot], self.inbox[slot] = Host(self._recipe), deque([("open",)])
+
+    def _send(self, slot, chunk):
+        self.inbox[slot].append(("run", chunk.number, *chunk.request))
+        self.most = max(self.most, len(self.inbox[slot]))
+
+    def _ask(self, slot):
+        raise AssertionError("nobody is silent here")
+
+    def _poll(self, seconds):
+        busy = [slot for slot, requests in self.inbox.items() if requests]
+        slot = self.random.choice(busy)
+        method, *arguments = self.inbox[slot].popleft()
+        event = getattr(self.hosts[slot], method)(*arguments)
+        if method == "run":
+            self.ran.append(arguments[2][0])
+        if self.random.random() < self.death or (self.killer is not None and self.killer(method, event)):
+            return [(slot, Gone("was struck by lightning"))]
+        return [(slot, event)]
+
+    def _end(self):
+        self.hosts.clear()
+
+
+REFERENCE = GymnasiumSimulator(Mortal, zeros, horizon=40)
+
+
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(1, 6), death=st.sampled_from([0.0, 0.1, 0.5]), seed=st.integers(0, 10**6))
+def test_results_do_not_depend_on_the_number_of_workers_and_their_deaths(size, death, seed):
+    simulator = Imaginary(size, death=death, seed=seed)
+    assert_same(simulator, REFERENCE, LENGTHS, SEEDS)
+    assert simulator.most <= 2  # chunks at a time
+    assert (simulator.failures > 0) == (death > 0) or size == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    costs=st.lists(st.integers(1, 1000), min_size=1, max_size=300),
+    workers=st.integers(1, 40),
+    num_envs=st.integers(1, 300),
+)
+def test_chunks_hold_every_row_once_the_costly_ones_first(costs, workers, num_envs):
+    costs = np.array(costs)
+    chunks = split(costs, workers, num_envs)
+    order = np.concatenate(chunks)
+    assert sorted(order) == list(range(costs.size))
+    assert (np.diff(costs[order]) <= 0).all()
+    assert all(1 <= chunk.size <= 2 * num_envs for chunk in chunks)
+    assert len(chunks) >= min(workers, costs.size) // 2
+
+
+def test_the_last_chunks_are_small_so_that_workers_end_together():
+    """List scheduling of the chunks: the last worker ends at most 5% after the perfect split."""
+    costs = np.random.default_rng(0).integers(1, 200, 1000)
+    for workers in (2, 4, 8):
+        ends = np.zeros(workers)
+        for chunk in split(costs, workers, 16):
+            ends[ends.argmin()] += costs[chunk].sum()
+        assert ends.max() <= 1.05 * costs.sum() / workers
+
+
+def test_the_longest_are_started_first():
+    simulator = Imaginary()
+    simulator.rollout(LENGTHS, SEEDS)
+    assert simulator.ran[0].max() == LENGTHS.max()
+    assert simulator.ran[-1].max() < LENGTHS.mean()
+
+
+def test_trajectories_that_kill_their_worker_every_time_are_named():
+    simulator = Imaginary(max_failures=2)
+    simulator.killer = lambda method, event: method == "run" and LENGTHS.max() in simulator.ran[-1]
+    with pytest.raises(
+        WorkerError,
+        match=r"trajectories \(seeds \d+, .*\) were lost with their worker 3 times, more than max_failures=2: "
+        "worker . was struck by lightning; worker . was struck",
+    ):
+        simulator.rollout(LENGTHS, SEEDS)
+    simulator.killer = None
+    assert_same(simulator, REFERENCE, LENGTHS, SEEDS)  # what was left of the failed request does not get in the way
+
+
+def test_workers_that_never_get_ready_are_given_up():
+    simulator = Imaginary(max_failures=2)
+    simulator.killer = lambda method, event: True
+    with pytest.raises(WorkerError, match=r"no worker gets ready: worker \d was struck by lightning; worker"):
+        simulator.rollout(LENGTHS, SEEDS)
+
+
+def test_errors_in_trajectories_are_not_failures():
+    simulator = Imaginary(env=partial(Faulty, "raise"))
+    with pytest.raises(SimulationError, match="the robot fell over") as caught:
+        simulator.rollout(LENGTHS, SEEDS)
+    error = caught.value
+    assert (error.step, error.seed) == (3, SEEDS[error.trajectory]) and LENGTHS[error.trajectory] > 3
+    assert "in step\n" in str(error.__cause__) and simulator.failures == 0
+    simulator.rollout(np.full(70, 3), SEEDS)  # goes on
+
+
+def test_bad_requests_are_named():
+    simulator = Imaginary()
+    with pytest.raises(ValueError, match="lengths must be from 1 to the horizon 40, got 41 to 41"):
+        simulator.rollout(np.array([41]), [1])
+    with pytest.raises(ValueError, match="seeds must be one for each of 2 trajectories, got 1"):
+        simulator.rollout(np.array([4, 4]), [1])
+    simulator.close()
+    with pytest.raises(ValueError, match=r"rollout\(\) was called after close\(\)"):
+        simulator.rollout(np.array([4]), [1])

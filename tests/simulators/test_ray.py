@@ -1,0 +1,133 @@
+"""Ray: the same numbers on a cluster of several nodes, some of which are lost on the way."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+from environments import Faulty, Mortal
+from rido.simulators import SimulationError, trajectory_seeds
+from rido.simulators.gymnasium import GymnasiumSimulator
+from traps import Trap, assert_same, tanh_policy, zeros
+
+ray = pytest.importorskip("ray")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+
+from rido.simulators.ray import RaySimulator  # noqa: E402
+
+LENGTHS = np.random.default_rng(3).integers(1, 41, 200)
+SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
+SLOW = partial(Mortal, death=0.02, seconds=1e-3)
+
+
+def small():
+    return dict(object_store_memory=80 * 2**20, include_dashboard=False)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes with two processors each."""
+    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=dict(num_cpus=2, **small()))
+    cluster.add_node(num_cpus=2, **small())
+    ray.init(address=cluster.address, log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture
+def expected():
+    return GymnasiumSimulator(partial(Mortal, death=0.02), zeros, horizon=40).rollout(LENGTHS, SEEDS).flat
+
+
+@pytest.mark.parametrize("num_actors", [1, 3])
+def test_bit_identical_for_any_number_of_actors(cluster, num_actors):
+    arguments = ("Pendulum-v1", tanh_policy) if num_actors == 1 else ("rido/LQG-v0", None)
+    with RaySimulator(*arguments, num_actors=num_actors, horizon=40, gamma=0.9) as simulator:
+        reference = GymnasiumSimulator(*arguments, horizon=40, gamma=0.9)
+        assert_same(simulator, reference, LENGTHS, SEEDS)
+        assert simulator.num_envs == num_actors * reference.num_envs
+        assert simulator.policy.name == reference.policy.name
+    assert ray.is_initialized()  # the cluster was there before
+
+
+def test_killed_actors_change_nothing(cluster, expected):
+    with RaySimulator(SLOW, zeros, num_actors=3, horizon=40) as simulator:
+
+        def strike():
+            for slot in (0, 2):
+                time.sleep(0.3)
+                ray.kill(simulator.actors[slot])
+
+        striker = threading.Thread(target=strike)
+        striker.start()
+        batch = simulator.rollout(LENGTHS, SEEDS)
+        striker.join()
+        assert simulator.failures == 2
+    np.testing.assert_array_equal(batch.flat, expected)
+
+
+def test_a_lost_node_changes_nothing(cluster, expected):
+    """Five actors have a processor each; when a node goes, there is no room for the fifth any more."""
+    doomed = cluster.add_node(num_cpus=1, **small())
+    slower = partial(Mortal, death=0.02, seconds=4e-3)  # removing a node takes its time
+    with RaySimulator(slower, zeros, num_actors=5, horizon=40) as simulator:
+        while not all(member.ready for member in simulator._members.values()):
+            simulator.starts(SEEDS[:5])
+        striker = threading.Timer(0.3, cluster.remove_node, [doomed], dict(allow_graceful=False))
+        striker.start()
+        batches = [simulator.rollout(LENGTHS, SEEDS)]
+        striker.join()
+        if simulator.failures == 0:  # it was done before the node was gone
+            batches.append(simulator.rollout(LENGTHS, SEEDS))
+        assert simulator.failures >= 1
+    for batch in batches:
+        np.testing.assert_array_equal(batch.flat, expected)
+
+
+@pytest.mark.parametrize("fate", ["crashed", "stuck"])
+def test_a_lost_actor_is_replaced_and_its_trajectories_are_run_again(cluster, tmp_path, fate):
+    with RaySimulator(partial(Trap, tmp_path, fate), zeros, num_actors=2, horizon=40, timeout=2) as simulator:
+        batch = simulator.rollout(LENGTHS, SEEDS)
+        assert simulator.failures == 1 == len(list(tmp_path.iterdir()))
+    expected = GymnasiumSimulator(partial(Mortal, death=0.05), zeros, horizon=40).rollout(LENGTHS, SEEDS)
+    np.testing.assert_array_equal(batch.flat, expected.flat)
+
+
+def test_slow_is_not_stuck(cluster):
+    slow = partial(Mortal, death=0.0, seconds=0.06)
+    with RaySimulator(slow, zeros, num_actors=1, horizon=40, num_envs=1, timeout=0.8) as simulator:
+        assert simulator.rollout(np.full(1, 40), [1]).transitions == 40  # takes more than two seconds
+        assert simulator.failures == 0
+
+
+def test_errors_in_trajectories_are_passed_on(cluster):
+    with (
+        RaySimulator(partial(Faulty, "raise"), zeros, num_actors=2, horizon=40) as simulator,
+        pytest.raises(SimulationError, match=r"failed at step 3 \(seed \d+\): .* fell over") as caught,
+    ):
+        simulator.rollout(LENGTHS, SEEDS)
+    assert caught.value.seed == SEEDS[caught.value.trajectory]
+
+
+SCRIPT = """
+import ray, rido
+from rido.simulators.ray import RaySimulator
+with RaySimulator("rido/LQG-v0", horizon=50, num_actors=2, gamma=0.9) as simulator:
+    print(rido.evaluate(simulator, budget=5000, gamma=0.9, horizon=50, seed=1).value)
+print(rido.evaluate("rido/LQG-v0", budget=5000, gamma=0.9, horizon=50, seed=1).value, ray.is_initialized())
+"""
+
+
+def test_a_cluster_of_its_own_where_there_is_none():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    output = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=100, env=environment
+    )
+    first, second = output.stdout.splitlines()
+    assert second == f"{first} False"

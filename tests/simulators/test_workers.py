@@ -1,0 +1,205 @@
+"""Worker processes: the same numbers whatever happens to them, and none left behind."""
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+
+import rido
+from environments import Faulty, Mortal
+from rido import collection
+from rido.simulators import SimulationError, trajectory_seeds
+from rido.simulators.crew import WorkerError
+from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.workers import WorkerSimulator
+from traps import Trap, assert_same, tanh_policy, zeros
+
+LENGTHS = np.random.default_rng(3).integers(1, 41, 70)
+SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_bit_identical_for_any_number_of_workers(workers):
+    arguments = ("Pendulum-v1", tanh_policy) if workers != 2 else ("rido/LQG-v0", None)
+    with WorkerSimulator(*arguments, workers=workers, horizon=40, gamma=0.9) as simulator:
+        reference = GymnasiumSimulator(*arguments, horizon=40, gamma=0.9)
+        assert_same(simulator, reference, LENGTHS, SEEDS)
+        assert simulator.num_envs == workers * reference.num_envs
+        assert simulator.policy.name == reference.policy.name and simulator.policy.reproducible
+        assert simulator.failures == 0
+
+
+def test_random_kills_change_nothing():
+    """Each of 10 kills strikes a random worker at a random moment of several requests in a row."""
+    slow = partial(Mortal, death=0.02, seconds=1e-3)
+    requests = [trajectory_seeds(request, 0, LENGTHS.size) for request in range(100)]
+    reference = GymnasiumSimulator(partial(Mortal, death=0.02), zeros, horizon=40)
+    chance, kills = random.Random(0), []
+    with WorkerSimulator(slow, zeros, workers=2, horizon=40, max_failures=20) as simulator:
+
+        def strike():
+            while len(kills) < 10:
+                time.sleep(chance.uniform(0.0, 0.5))
+                if pids := simulator.pids:
+                    kills.append(chance.choice(pids))
+                    os.kill(kills[-1], signal.SIGKILL)
+
+        striker = threading.Thread(target=strike)
+        striker.start()
+        answered = []
+        while striker.is_alive():
+            answered.append(simulator.rollout(LENGTHS, requests[len(answered)]))
+        striker.join()
+        failures = simulator.failures
+    assert 5 <= failures <= len(set(kills))
+    for batch, seeds in zip(answered, requests, strict=False):
+        np.testing.assert_array_equal(batch.flat, reference.rollout(LENGTHS, seeds).flat)
+
+
+@pytest.mark.parametrize("fate", ["killed", "crashed", "exited", "stuck"])
+def test_a_lost_worker_is_replaced_and_its_trajectories_are_run_again(tmp_path, fate):
+    with WorkerSimulator(partial(Trap, tmp_path, fate), zeros, workers=2, horizon=40, timeout=1.5) as simulator:
+        batch = simulator.rollout(LENGTHS, SEEDS)
+        assert simulator.failures == 1 == len(list(tmp_path.iterdir()))
+    expected = GymnasiumSimulator(partial(Mortal, death=0.05), zeros, horizon=40).rollout(LENGTHS, SEEDS)
+    np.testing.assert_array_equal(batch.flat, expected.flat)
+
+
+def test_slow_is_not_stuck():
+    slow = partial(Mortal, death=0.0, seconds=0.05)
+    with WorkerSimulator(slow, zeros, workers=1, horizon=40, num_envs=1, timeout=0.5) as simulator:
+        assert simulator.rollout(np.full(1, 40), [1]).transitions == 40  # takes more than two seconds
+        assert simulator.failures == 0
+
+
+def test_after_too_many_failures_the_run_file_has_what_was_collected_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(collection, "_PIECE_SECONDS", 1e-6)
+    trap = partial(Trap, tmp_path, "killed", times=100)
+    with (
+        WorkerSimulator(trap, zeros, workers=2, horizon=30, num_envs=1, max_failures=1) as simulator,
+        pytest.raises(WorkerError, match=r"trajectories .* 2 times, more than max_failures=1: .* killed by SIGKILL"),
+    ):
+        rido.evaluate(simulator, budget=3000, gamma=0.95, horizon=30, seed=2, run=tmp_path / "run.rido")
+    with sqlite3.connect(tmp_path / "run.rido") as database:
+        assert database.execute("SELECT count(*) FROM pieces").fetchone()[0] > 0
+
+
+def test_errors_in_trajectories_are_passed_on():
+    with (
+        WorkerSimulator(partial(Faulty, "nan"), zeros, workers=2, horizon=40) as simulator,
+        pytest.raises(SimulationError, match=r"failed at step 3 \(seed \d+\): the reward is nan") as caught,
+    ):
+        simulator.rollout(LENGTHS, SEEDS)
+    assert caught.value.seed == SEEDS[caught.value.trajectory] and simulator.failures == 0
+
+
+def test_errors_at_the_start_are_passed_on():
+    with pytest.raises(ValueError, match=r"env must be a registered environment, got 'Pendulun-v1'; did you mean"):
+        WorkerSimulator("Pendulun-v1", "random", workers=2, horizon=40)
+    with pytest.raises(ValueError, match="policy must be a callable, 'random'") as caught:
+        WorkerSimulator("Pendulum-v1", 3, workers=2, horizon=40)
+    assert "in a worker" in str(caught.value.__cause__)
+    with pytest.raises(ValueError, match="workers must be an integer of at least 1, got 0"):
+        WorkerSimulator("Pendulum-v1", "random", workers=0, horizon=40)
+
+
+def test_what_cannot_be_sent_is_named():
+    async_env = AsyncVectorEnv([Mortal] * 2, autoreset_mode=AutoresetMode.DISABLED)
+    with pytest.raises(ValueError, match=r"env must be an id or a function .* cannot be sent to another process"):
+        WorkerSimulator(async_env, zeros, workers=2, horizon=40)
+    async_env.close()
+    lock = threading.Lock()
+
+    def locked(observations):
+        with lock:
+            return zeros(observations)
+
+    with pytest.raises(ValueError, match=r"policy must be an agent or its path, .* cannot be sent to another process"):
+        WorkerSimulator(Mortal, locked, workers=2, horizon=40)
+
+
+def test_workers_compute_with_one_thread():
+    def check(observations):
+        import os
+
+        assert os.environ["OMP_NUM_THREADS"] == os.environ["OPENBLAS_NUM_THREADS"] == "1"
+        return observations[:, 0].astype(int) * 0
+
+    with WorkerSimulator(Mortal, check, workers=1, horizon=40) as simulator:
+        simulator.rollout(LENGTHS, SEEDS)
+
+
+SCRIPT = """
+import os, time
+import gymnasium as gym
+import numpy as np
+from rido.simulators.workers import WorkerSimulator
+
+class Endless(gym.Env):
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, dtype=np.float32), {}
+    def step(self, action):
+        time.sleep(float(os.environ["PAUSE"]))
+        return np.zeros(1, dtype=np.float32), float(action), False, False, {}
+
+gym.register("Endless-v0", Endless)
+ones = lambda observations: np.ones(len(observations), dtype=int)
+simulator = WorkerSimulator("Endless-v0", ones, workers=2, horizon=9)
+print(*simulator.pids, flush=True)
+print(simulator.rollout(np.full(4, 9), range(4)).flat.sum(), flush=True)
+"""
+
+
+def start_script(tmp_path, pause):
+    """Everything is in a script without a main guard: the environment, its registration and the policy."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return subprocess.Popen(
+        [sys.executable, tmp_path / "script.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PAUSE": str(pause)},
+    )
+
+
+def test_scripts_need_no_main_guard_and_may_forget_to_close(tmp_path):
+    script = start_script(tmp_path, 0)
+    output, errors = script.communicate(timeout=60)
+    pids, total = output.splitlines()
+    assert (total, errors, script.returncode) == ("36.0", "", 0)
+    assert all(ended(int(pid)) for pid in pids.split())
+
+
+def test_no_worker_survives_a_killed_parent(tmp_path):
+    script = start_script(tmp_path, 1000)
+    pids = [int(pid) for pid in script.stdout.readline().split()]
+    time.sleep(0.5)  # in the middle of a step
+    assert len(pids) == 2 and not any(ended(pid, seconds=0) for pid in pids)
+    script.kill()
+    script.communicate()
+    assert all(ended(pid) for pid in pids)
+
+
+def ended(pid, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            os.kill(pid, 0)
+            with open(f"/proc/{pid}/stat") as stat:
+                if stat.read().rpartition(")")[2].split()[0] == "Z":  # nobody collected its status
+                    return True
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.02)
