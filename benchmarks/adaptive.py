@@ -457,7 +457,8 @@ def main(arguments=None):
 
 def write(path, pages):
     head = (
-        "# Adaptive against the oracle\n\nMade by `python benchmarks/adaptive.py --output results/adaptive.md`. "
+        "# Adaptive against the oracle\n\nMade by `python benchmarks/adaptive.py --output results/adaptive.md`, "
+        "section by section (`--sections`). "
         "Variance is that of the estimator under the\nschedule that was collected, by the true weights, over that of "
         "the best schedule for the true weights: 1 is as good\nas knowing everything beforehand.\n"
     )

@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from rido.runfile import RunFile
 from rido.simulators.base import Simulator, trajectory_seeds
 
+_MEASURING = 0.02  # share of a time budget that goes into measuring what steps and resets cost
+_RESET_TIME = 0.1  # share of a time budget that is kept for resets where there is a critic
 _MOST_TRAJECTORIES = 256  # of one measurement
 _GROWTH = 16  # of their lengths from one to the next
 _STREAM = 7  # of seeds: what is measured is thrown away and must not be met again
@@ -110,3 +114,58 @@ class Clock:
             return spent
         half = affordable / 2
         return spent + int(half if half >= 2 * self._horizon else affordable)
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """A budget of time.
+
+    Attributes:
+        seconds: to spend in all.
+        costs: of steps and resets.
+        clock: what is left for trajectories.
+        ends: when everything is to be over, by ``time.monotonic()``.
+        most: transitions at most, if they are limited too.
+    """
+
+    seconds: float
+    costs: Costs
+    clock: Clock
+    ends: float
+    most: int | None
+
+    @classmethod
+    def measure(
+        cls,
+        simulator: Simulator,
+        horizon: int,
+        seconds: float,
+        started: float,
+        has_critic: bool,
+        seed: int | None,
+        run: str | Path | None,
+        most: int | None,
+    ) -> Allowance:
+        """Measures costs, or takes those of the run that goes on."""
+        elapsed, costs = 0.0, None
+        if run is not None and Path(run).exists():
+            with RunFile.read(run) as record:
+                elapsed = sum(piece.seconds for piece in record.pieces())
+                if record.configuration.get("costs"):
+                    costs = Costs(*record.configuration["costs"])
+        costs = costs or measure_costs(simulator, horizon, _MEASURING * seconds, seed or 0)
+        elapsed += time.monotonic() - started
+        share = 1 - _RESET_TIME if has_critic else 1.0
+        clock = Clock(share * seconds, horizon, elapsed=elapsed)
+        return cls(seconds, costs, clock, time.monotonic() + seconds - elapsed, most)
+
+    def first_budget(self, horizon: int) -> int:
+        """Returns what the time would pay for if all trajectories had full length, the budget at most."""
+        affordable = int(self.clock.left * self.costs.rate(horizon))
+        if affordable < 2 * horizon:
+            least = self.seconds - self.clock.left + 2 * horizon / self.costs.rate(horizon)
+            raise ValueError(
+                f"time_budget must pay for two full trajectories, here about {least:.3g} seconds with what comes "
+                f"before them, got {self.seconds:g}"
+            )
+        return affordable if self.most is None else min(affordable, self.most)

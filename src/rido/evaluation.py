@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido import _checks
-from rido.clock import Clock, Costs, measure_costs
+from rido.clock import Allowance
 from rido.collection import Collector
 from rido.estimate import Estimate
 from rido.fitting import RESET_SHARE, FittedCritic
@@ -35,8 +35,6 @@ _STRATEGIES: dict[str, Callable[..., Strategy]] = {
     "rido": Rido,
 }
 
-_MEASURING = 0.02  # share of a time budget that goes into measuring what steps and resets cost
-_RESET_TIME = 0.1  # share of a time budget that is kept for resets where there is a critic
 _LEAST_PILOT = 5  # trajectories, where a strategy plans everything at once and a critic is to be chosen before
 _RESET_BUDGET = 0.1  # share of the budget that is kept for resets where they cost transitions
 
@@ -129,9 +127,7 @@ def evaluate(
         allowance, size = None, budget
         chosen: Callable[..., Strategy] = make  # type: ignore[assignment]
         if time_budget is not None:
-            allowance = _Allowance.measure(
-                running, horizon, time_budget, started, critic is not None, seed, run, budget
-            )
+            allowance = Allowance.measure(running, horizon, time_budget, started, critic is not None, seed, run, budget)
             size = allowance.first_budget(horizon)
             if strategy == "adaptive":
                 chosen = partial(chosen, reset_price=allowance.costs.reset_price)
@@ -197,7 +193,7 @@ class _Task:
     seed: int | None
     run: str | Path | None
     progress: bool | None
-    allowance: _Allowance | None
+    allowance: Allowance | None
 
     @property
     def reserve(self) -> int:
@@ -205,61 +201,6 @@ class _Task:
         if self.critic is None or self.reset_cost == 0:
             return 0
         return int(min(self.max_resets * self.reset_cost, _RESET_BUDGET * self.strategy.budget))
-
-
-@dataclass(frozen=True)
-class _Allowance:
-    """A budget of time.
-
-    Attributes:
-        seconds: to spend in all.
-        costs: of steps and resets.
-        clock: what is left for trajectories.
-        ends: when everything is to be over, by ``time.monotonic()``.
-        most: transitions at most, if they are limited too.
-    """
-
-    seconds: float
-    costs: Costs
-    clock: Clock
-    ends: float
-    most: int | None
-
-    @classmethod
-    def measure(
-        cls,
-        simulator: Simulator,
-        horizon: int,
-        seconds: float,
-        started: float,
-        has_critic: bool,
-        seed: int | None,
-        run: str | Path | None,
-        most: int | None,
-    ) -> _Allowance:
-        """Measures costs, or takes those of the run that goes on."""
-        elapsed, costs = 0.0, None
-        if run is not None and Path(run).exists():
-            with RunFile.read(run) as record:
-                elapsed = sum(piece.seconds for piece in record.pieces())
-                if record.configuration.get("costs"):
-                    costs = Costs(*record.configuration["costs"])
-        costs = costs or measure_costs(simulator, horizon, _MEASURING * seconds, seed or 0)
-        elapsed += time.monotonic() - started
-        share = 1 - _RESET_TIME if has_critic else 1.0
-        clock = Clock(share * seconds, horizon, elapsed=elapsed)
-        return cls(seconds, costs, clock, time.monotonic() + seconds - elapsed, most)
-
-    def first_budget(self, horizon: int) -> int:
-        """Returns what the time would pay for if all trajectories had full length, the budget at most."""
-        affordable = int(self.clock.left * self.costs.rate(horizon))
-        if affordable < 2 * horizon:
-            least = self.seconds - self.clock.left + 2 * horizon / self.costs.rate(horizon)
-            raise ValueError(
-                f"time_budget must pay for two full trajectories, here about {least:.3g} seconds with what comes "
-                f"before them, got {self.seconds:g}"
-            )
-        return affordable if self.most is None else min(affordable, self.most)
 
 
 def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration: Mapping[str, Any]) -> Evaluation:

@@ -13,6 +13,7 @@ from rido import _checks
 from rido.policies import Policy, resolve_policy, stack, take
 from rido.simulators.base import Observed, SimulationError
 from rido.simulators.environments import SlotError, Slots, Step, open_environments
+from rido.simulators.parts import check_request
 from rido.trajectories import Trajectories
 
 
@@ -96,13 +97,7 @@ class GymnasiumSimulator:
         return stack(batches)
 
     def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], recorder: _Recorder | None) -> _Running:
-        lengths = _checks.counts("lengths", lengths)
-        if not 1 <= lengths.min() <= lengths.max() <= self._horizon:
-            raise ValueError(
-                f"lengths must be from 1 to the horizon {self._horizon}, got {lengths.min()} to {lengths.max()}"
-            )
-        if len(seeds) != lengths.size:
-            raise ValueError(f"seeds must be one for each of {lengths.size} trajectories, got {len(seeds)}")
+        lengths = check_request(lengths, seeds, self._horizon)
         running = _Running(lengths, seeds, self._envs.provide(lengths.size))
         try:
             while running.slots.size:
