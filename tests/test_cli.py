@@ -193,7 +193,7 @@ gym.register("Slow-v0", Slow)
 def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     command = [sys.executable, "-m", "rido", "evaluate", "slow:Slow-v0", "--policy", "random", "--gamma", "0.9"]
-    command += ["--budget", "300", "--horizon", "5", "--run", "slow.rido", "--num-envs", "2"]
+    command += ["--budget", "3000", "--horizon", "5", "--run", "slow.rido", "--num-envs", "2"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # Not in the first rounds: planning imports scipy.optimize, and CPython forgets the exit code of a process that was
     # interrupted while it executed a string of code, as some imports do.
@@ -206,7 +206,7 @@ def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tmp_path):
     hurried = subprocess.run(
         [*command, "--json"], cwd=tmp_path, env={**os.environ, "HURRY": "1"}, capture_output=True, check=True
     )
-    assert json.loads(hurried.stdout)["transitions"] == 300 and pieces(tmp_path / "slow.rido") > kept >= 4
+    assert json.loads(hurried.stdout)["transitions"] == 3000 and pieces(tmp_path / "slow.rido") > kept >= 4
 
 
 def pieces(path):
