@@ -283,7 +283,7 @@ def test_simulators_without_observations_have_no_critic():
 def test_what_cannot_be_is_named():
     with pytest.raises(ValueError, match="critic must be one of 'policy', 'fit', 'auto', got 'best'"):
         mortal(critic="best")
-    with pytest.raises(ValueError, match="critic 'policy' must come with an SB3 agent that has a value function"):
+    with pytest.raises(ValueError, match="critic 'policy' must come with an agent that has a value function"):
         mortal(critic="policy")
     with pytest.raises(ValueError, match="critic 'fit' needs two full-length trajectories"):
         mortal(critic="fit", strategy="uniform", budget=60)

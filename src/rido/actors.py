@@ -1,4 +1,4 @@
-"""The acting and judging parts of small SB3 networks in numpy.
+"""The acting and judging parts of small networks in numpy, and how those of SB3 get there.
 
 For a few rows most of the time of SB3's ``predict`` is overhead; the arithmetic itself takes microseconds. Sampled
 actions draw from the generators of their rows, which torch's global generator cannot do.
@@ -202,10 +202,20 @@ def _layers(modules: list[Any]) -> tuple[Callable[[Floats], Floats], ...] | None
 def _linear(parts: tuple[Any, ...]) -> Callable[[Floats], Floats]:
     """One layer for linear modules that read the same input, their outputs side by side."""
     weight = np.concatenate([_array(part.weight) for part in parts])
-    weight = np.ascontiguousarray(weight.T)
     bias = np.concatenate(
         [np.zeros(part.out_features, np.float32) if part.bias is None else _array(part.bias) for part in parts]
     )
+    return linear(weight.T, bias)
+
+
+def linear(weight: Floats, bias: Floats) -> Callable[[Floats], Floats]:
+    """A linear layer.
+
+    Args:
+        weight: Of shape (inputs, outputs).
+        bias: One number per output.
+    """
+    weight = np.ascontiguousarray(weight)
 
     def apply(values: Floats) -> Floats:
         result: Floats = values @ weight

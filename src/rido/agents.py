@@ -14,13 +14,14 @@ import json
 import pickle
 import warnings
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies import Generators, Policy, call_in_blocks, take
+from rido.policies import Generators, Policy, ValueFunction, call_in_blocks, take
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -39,6 +40,9 @@ _ALGORITHMS = (
     ("clip_range", "stable_baselines3", "PPO"),
     ("gae_lambda", "stable_baselines3", "A2C"),
 )
+
+# Policies with a value function.
+_VALUED = ("ActorCriticPolicy", "SACPolicy", "TQCPolicy", "TD3Policy", "DQNPolicy")
 
 # Rows in one call of predict(), tried in this order; larger blocks have less overhead.
 _PREDICT_BLOCKS = (16, 8, 4)
@@ -119,6 +123,30 @@ class AgentPolicy(Policy):
         if self.vecnormalize is not None:
             return self.vecnormalize.normalize_obs(observations)
         return observations
+
+    def value_function(self) -> ValueFunction | None:
+        """The value function that the agent learned in training.
+
+        V(s) of PPO, A2C and TRPO; Q(s, a) of the action that the agent takes for SAC, TD3, DDPG (the least of its
+        critics) and TQC (the mean of its quantiles); the largest Q(s, a) of DQN. Values are brought back to the
+        environment's rewards where training normalised them.
+        """
+        from rido.actors import value_network
+
+        if not any(base.__name__ in _VALUED for base in type(getattr(self.model, "policy", self.model)).__mro__):
+            return None
+        network, scale = value_network(self.model), 1.0
+        value = _torch_value(self.model) if network is None else lambda rows: network(rows)[:, 0]
+        if self.vecnormalize is not None and self.vecnormalize.norm_reward:
+            scale = float(np.sqrt(self.vecnormalize.ret_rms.var + self.vecnormalize.epsilon))
+
+        def endless(observations: Any) -> NDArray[np.float64]:
+            prepared = self.prepare(observations)
+            if network is not None:
+                prepared = prepared.reshape(len(prepared), -1).astype(np.float32, copy=False)
+            return value(prepared).astype(np.float64) * scale
+
+        return ValueFunction(endless, float(getattr(self.model, "gamma", 1.0)), rowwise=network is not None)
 
     def _predict(self, prepared: Any, start: int = 0) -> NDArray[Any]:
         actions, _ = self.model.predict(prepared, deterministic=self._deterministic)
@@ -242,6 +270,31 @@ def _refuse(policy_module: str, name: str) -> None:
         raise ValueError(f"policy must not be recurrent (its memory is not kept), got {name}")
     if ".maskable." in policy_module:
         raise ValueError(f"policy must not need action masks (they are not passed on), got {name}")
+
+
+def _torch_value(model: Any) -> Callable[[Any], NDArray[Any]]:
+    """The value function of a model through torch, on prepared observations."""
+    import torch
+
+    policy = getattr(model, "policy", model)
+    kinds = {base.__name__ for base in type(policy).__mro__}
+
+    def value(observations: Any) -> NDArray[Any]:
+        with torch.no_grad():
+            tensor, _ = policy.obs_to_tensor(observations)
+            if "ActorCriticPolicy" in kinds:
+                values = policy.predict_values(tensor)[:, 0]
+            elif "DQNPolicy" in kinds:
+                values = policy.q_net(tensor).amax(dim=1)
+            elif "TQCPolicy" in kinds:
+                values = policy.critic(tensor, policy.actor(tensor, deterministic=True)).mean(dim=(1, 2))
+            else:  # critics see actions as networks give them, in [-1, 1]
+                options = {"deterministic": True} if "SACPolicy" in kinds else {}
+                values = torch.cat(policy.critic(tensor, policy.actor(tensor, **options)), dim=1).amin(dim=1)
+            array: NDArray[Any] = values.cpu().numpy()
+            return array
+
+    return value
 
 
 def _array_statistics(vecnormalize: Any) -> tuple[NDArray[np.float64], NDArray[np.float64], float] | None:

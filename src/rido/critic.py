@@ -16,17 +16,14 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies import take
+from rido.policies import Policy, ValueFunction, take
 from rido.simulators.base import Observed
 from rido.trajectories import Trajectories
-
-if TYPE_CHECKING:
-    from rido.agents import AgentPolicy
 
 Floats = NDArray[np.float64]
 
@@ -83,29 +80,19 @@ class FunctionCritic(Critic):
 class AgentCritic(Critic):
     """The value function that an agent learned in training.
 
-    V(s) of PPO, A2C and TRPO; Q(s, a) of the action that the agent takes for SAC, TD3, DDPG (the least of its
-    critics) and TQC (the mean of its quantiles); the largest Q(s, a) of DQN. Values are brought back to the
-    environment's rewards where training normalised them. They are for an endless horizon at the agent's
-    own discount g, so with k steps to go they are multiplied by 1 - g^k.
+    Values are for an endless horizon at the agent's own discount g, so with k steps to go they are multiplied
+    by 1 - g^k.
 
     Args:
-        policy: the agent.
+        value: the value function.
     """
 
     name = "policy"
 
-    def __init__(self, policy: AgentPolicy) -> None:
-        from rido.actors import value_network
-
-        self._policy = policy
-        self._network = value_network(policy.model)
-        self.rowwise = self._network is not None
-        self._value = _torch_value(policy.model) if self._network is None else None
-        self._discount = float(getattr(policy.model, "gamma", 1.0))
-        normalised = policy.vecnormalize
-        self._scale = 1.0
-        if normalised is not None and normalised.norm_reward:
-            self._scale = float(np.sqrt(normalised.ret_rms.var + normalised.epsilon))
+    def __init__(self, value: ValueFunction) -> None:
+        self._discount = value.discount
+        self.endless = value.endless
+        self.rowwise = value.rowwise
 
     def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
         """Values of a batch."""
@@ -115,53 +102,11 @@ class AgentCritic(Critic):
         """The part of values for an endless horizon that comes within so many steps."""
         return values * (1 - self._discount**steps_to_go) if self._discount < 1 else values
 
-    def endless(self, observations: Any) -> Floats:
-        """The agent's values for an endless horizon, in units of the environment's rewards."""
-        prepared = self._policy.prepare(observations)
-        if self._network is not None:
-            rows = prepared.reshape(len(prepared), -1).astype(np.float32, copy=False)
-            values: NDArray[Any] = self._network(rows)[:, 0]
-        else:
-            assert self._value is not None
-            values = self._value(prepared)
-        return values.astype(np.float64) * self._scale
-
 
 def agent_critic(policy: Any) -> AgentCritic | None:
     """The value function of a policy, or None if it has none."""
-    if not hasattr(policy, "model") or not hasattr(policy, "prepare"):
-        return None
-    kind = type(getattr(policy.model, "policy", policy.model))
-    known = any(base.__name__ in _KINDS for base in kind.__mro__)
-    return AgentCritic(policy) if known else None
-
-
-_KINDS = ("ActorCriticPolicy", "SACPolicy", "TQCPolicy", "TD3Policy", "DQNPolicy")
-
-
-def _torch_value(model: Any) -> Callable[[Any], NDArray[Any]]:
-    """The value function of a model through torch, on prepared observations."""
-    import torch
-
-    policy = getattr(model, "policy", model)
-    kinds = {base.__name__ for base in type(policy).__mro__}
-
-    def value(observations: Any) -> NDArray[Any]:
-        with torch.no_grad():
-            tensor, _ = policy.obs_to_tensor(observations)
-            if "ActorCriticPolicy" in kinds:
-                values = policy.predict_values(tensor)[:, 0]
-            elif "DQNPolicy" in kinds:
-                values = policy.q_net(tensor).amax(dim=1)
-            elif "TQCPolicy" in kinds:
-                values = policy.critic(tensor, policy.actor(tensor, deterministic=True)).mean(dim=(1, 2))
-            else:  # critics see actions as networks give them, in [-1, 1]
-                options = {"deterministic": True} if "SACPolicy" in kinds else {}
-                values = torch.cat(policy.critic(tensor, policy.actor(tensor, **options)), dim=1).amin(dim=1)
-            array: NDArray[Any] = values.cpu().numpy()
-            return array
-
-    return value
+    value = policy.value_function() if isinstance(policy, Policy) else None
+    return None if value is None else AgentCritic(value)
 
 
 @dataclass(frozen=True, eq=False)

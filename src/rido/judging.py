@@ -46,7 +46,7 @@ class Judge:
         agent = agent_critic(here)
         if critic == "policy":
             if agent is None:
-                raise ValueError("critic 'policy' must come with an SB3 agent that has a value function, got none")
+                raise ValueError("critic 'policy' must come with an agent that has a value function, got none")
             return cls(critic, critic=agent)
         try:
             if not observes:

@@ -12,6 +12,7 @@ import importlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,21 @@ BLOCK = 8
 """Rows in one call of a policy. OpenBLAS rounds float64 products of 16 rows by position, of 8 rows it does not."""
 
 Generators = Sequence[np.random.Generator]
+
+
+@dataclass(frozen=True)
+class ValueFunction:
+    """What an agent learned to expect.
+
+    Attributes:
+        endless: Maps a batch of observations to the discounted sum of all rewards to come, in the environment's units.
+        discount: What it was learned for.
+        rowwise: Whether a row's value has the same bits whatever stands beside it.
+    """
+
+    endless: Callable[[Any], NDArray[np.float64]]
+    discount: float
+    rowwise: bool = False
 
 
 class Policy(ABC):
@@ -56,6 +72,10 @@ class Policy(ABC):
             One action per row.
         """
 
+    def value_function(self) -> ValueFunction | None:
+        """The value function that came out of the policy's training, None if there is none."""
+        return None
+
 
 def resolve_policy(
     policy: Any,
@@ -66,7 +86,7 @@ def resolve_policy(
 ) -> Policy:
     """Make a :class:`Policy` of what a user has.
 
-    Loading an agent unpickles files, and a pickle runs code: name only files that you trust.
+    Loading an agent's zip unpickles files, and a pickle runs code: name only files that you trust.
 
     Args:
         policy: One of
@@ -78,7 +98,8 @@ def resolve_policy(
             * "random", which samples the action space;
             * "module:attribute", any of the others found in a module;
             * a Stable-Baselines3 or sb3-contrib model;
-            * the path of such a model's zip; a ``vecnormalize.pkl`` beside it is used too.
+            * the path of such a model's zip; a ``vecnormalize.pkl`` beside it is used too;
+            * the path of an ``.npz`` that :class:`rido.mlp.MlpPolicy` wrote; no code in it can run.
         observation_space: Of one environment.
         action_space: Of one environment.
         deterministic: Whether an agent takes its most likely action or samples one, as in SB3's ``predict``.
@@ -91,6 +112,10 @@ def resolve_policy(
     if isinstance(policy, str) and policy == "random":
         return RandomPolicy(action_space)
     if isinstance(policy, Path) or (isinstance(policy, str) and _is_path(policy)):
+        if str(policy).endswith(".npz"):
+            from rido.mlp import MlpPolicy
+
+            return MlpPolicy.load(policy, deterministic=deterministic).fits(observation_space, action_space)
         from rido import agents
 
         return agents.load_agent(policy, observation_space, action_space, deterministic=deterministic)
@@ -108,7 +133,8 @@ def resolve_policy(
     if callable(policy) and not inspect.isclass(policy):
         return FunctionPolicy(policy, action_space)
     raise ValueError(
-        f"policy must be a callable, 'random', 'module:attribute', an SB3 model or the path of its zip, got {policy!r}"
+        "policy must be a callable, 'random', 'module:attribute', an SB3 model or the path of its zip or of an npz, "
+        f"got {policy!r}"
     )
 
 
@@ -264,7 +290,7 @@ def stack(batches: Sequence[Any]) -> Any:
 
 
 def _is_path(policy: str) -> bool:
-    return policy.endswith(".zip") or Path(policy).is_file() or Path(f"{policy}.zip").is_file()
+    return policy.endswith((".zip", ".npz")) or Path(policy).is_file() or Path(f"{policy}.zip").is_file()
 
 
 def _is_sb3_model(policy: Any) -> bool:

@@ -19,7 +19,8 @@ from rido.simulators.base import SimulationError
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 EnvArgument = Annotated[str, typer.Argument(help="A Gymnasium id: Pendulum-v1, rido/LQG-v0, module:Env-v0.")]
 PolicyOption = Annotated[
-    str | None, typer.Option(help='An SB3 zip (loading it runs code: trust it), "random", or module:function.')
+    str | None,
+    typer.Option(help='An SB3 zip (loading it runs code: trust it), an agent\'s npz, "random", or module:function.'),
 ]
 EnvKwargOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="An argument of the environment; may be repeated.")
