@@ -21,7 +21,7 @@ from rido.simulators.gymnasium import GymnasiumSimulator
 
 AGENTS = Path(rido.study.paper.__file__).parent / "agents"
 PENDULUM = AGENTS / "pendulum.npz"
-SHIPPED = sorted(path.stem for path in AGENTS.glob("*.npz"))
+SHIPPED = ("pendulum", "ant", "halfcheetah", "swimmer", "reacher")
 
 
 def generators(count, seed=0):
