@@ -13,14 +13,24 @@ from numpy.typing import NDArray
 from rido.critic import AgentCritic, Critic, signal, value
 from rido.estimate import Estimate
 from rido.fitting import FittedCritic, Pilot, View, own_value
-from rido.moments import RewardMoments
+from rido.moments import Moments, RewardMoments
 from rido.policies import take
 from rido.progress import Progress
 from rido.runfile import Milestone, Piece, RunFile, RunFileError
-from rido.simulators.base import ObservingSimulator, SimulationError, Simulator, trajectory_seeds
+from rido.schedule import Schedule
+from rido.simulators.base import (
+    ObservingSimulator,
+    SimulationError,
+    Simulator,
+    SummarisingSimulator,
+    seed_array,
+    trajectory_seeds,
+)
+from rido.summaries import Summary, SummedMoments
 from rido.trajectories import Trajectories, concatenate
 
 _PIECE_SECONDS = 2.0  # schedules are collected and recorded in pieces of about this long: what a crash may cost
+_PIECE_TRANSITIONS = 1 << 24  # or of this many at most, where pieces must not depend on the time
 _RESETS = 1024  # resets in one piece; fixed, because a critic may round a row by its place in the batch
 _RESET_STREAM = 1  # of seeds
 _FEWEST_RESETS = 32  # even if first observations seem to be all alike
@@ -35,8 +45,10 @@ class Collector:
         gamma: discount factor.
         entropy: what all seeds come from.
         record: the run file, if there is one.
+        summing: whether the simulator keeps rewards to itself and says what they come to.
 
     Attributes:
+        summing: the same.
         critic: makes a signal of what is collected from now on; None for plain rewards.
         plain: moments of all rewards that were collected, whatever the critic.
         trajectories: trajectories collected.
@@ -46,7 +58,14 @@ class Collector:
     """
 
     def __init__(
-        self, simulator: Simulator, *, horizon: int, gamma: float, entropy: int, record: RunFile | None
+        self,
+        simulator: Simulator,
+        *,
+        horizon: int,
+        gamma: float,
+        entropy: int,
+        record: RunFile | None,
+        summing: bool = False,
     ) -> None:
         self._simulator = simulator
         self._entropy = entropy
@@ -57,7 +76,8 @@ class Collector:
         self._starts: list[NDArray[np.float64]] = []
         self._reset_values: list[NDArray[np.float64]] = []
         self.critic: Critic | None = None
-        self.plain = RewardMoments(horizon, gamma=gamma)
+        self.summing = summing
+        self.plain: Moments = (SummedMoments if summing else RewardMoments)(horizon, gamma=gamma)
         self.trajectories = 0
         self.seconds = 0.0
         self.reset_seconds = 0.0
@@ -71,6 +91,23 @@ class Collector:
                 self._starts.append(piece.signal.starts)
             parts.append(piece.trajectories if piece.signal is None else piece.signal.trajectories)
         return concatenate(parts)
+
+    def summarise(self, schedule: Schedule, bar: Progress) -> Summary:
+        """Returns what the trajectories of a schedule come to: their signal if there is a critic, else their rewards."""
+        assert isinstance(self._simulator, SummarisingSimulator)
+        before, started = self.trajectories, time.perf_counter()
+        found = self._simulator.summarise(
+            schedule, lambda first, count: seed_array(self._entropy, before + first, count), self.critic
+        )
+        if found.starts is not None:
+            self._starts.append(found.starts)
+        taken = time.perf_counter() - started
+        self.trajectories += schedule.trajectories
+        self.seconds += taken
+        self.busy_seconds += taken
+        self.plain.update(found.rewards)
+        bar.advance(found.rewards.transitions)
+        return found.rewards if found.signal is None else found.signal
 
     def pilot(self, lengths: NDArray[np.int64], view: View, bar: Progress) -> Pilot:
         """Returns trajectories of these lengths with what a critic may be fitted on."""
@@ -123,8 +160,9 @@ class Collector:
         wanted = most if error == 0 else min(most, spread * (1 - share) / share / error**2)
         count = int(min(max(wanted, _FEWEST_RESETS), most))
         started = time.perf_counter()
-        for first in range(0, count, _RESETS):
-            size = min(_RESETS, count - first)
+        piece = self._simulator.num_envs if self.summing else _RESETS
+        for first in range(0, count, piece):
+            size = min(piece, count - first)
             starts, seconds = self._resets.popleft() if self._resets else self._reset(first, size)
             if starts.size != size:
                 raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
@@ -171,9 +209,13 @@ class Collector:
 
     def _simulate(self, lengths: NDArray[np.int64], view: View | None) -> Piece:
         """Collects the first of these lengths: one for each environment, and more if they are quick."""
-        rate = self.plain.transitions / self.seconds if self.seconds > 0 else 0.0
-        count = int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS))
-        count = min(max(count, self._simulator.num_envs), lengths.size)
+        count = self._simulator.num_envs
+        if getattr(self._simulator, "lockstep", False):
+            count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
+        elif self.seconds > 0:
+            rate = self.plain.transitions / self.seconds
+            count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
+        count = min(count, lengths.size)
         seeds = trajectory_seeds(self._entropy, self.trajectories, count)
         started = time.perf_counter()
         try:
@@ -205,6 +247,10 @@ class Collector:
     def _reset(self, first: int, count: int) -> tuple[NDArray[np.float64], float]:
         assert isinstance(self._simulator, ObservingSimulator) and self.critic is not None
         started = time.perf_counter()
+        if self.summing:
+            assert isinstance(self._simulator, SummarisingSimulator)
+            seeds = seed_array(self._entropy, first, count, stream=_RESET_STREAM)
+            return self._simulator.start_values(seeds, self.critic), time.perf_counter() - started
         observations = self._simulator.starts(trajectory_seeds(self._entropy, first, count, stream=_RESET_STREAM))
         starts = value(self.critic, observations, np.full(count, self.plain.horizon))
         seconds = time.perf_counter() - started

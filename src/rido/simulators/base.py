@@ -1,12 +1,14 @@
 """Simulator: the one method that evaluation needs of any simulator, two more that a critic needs, and how they fail."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.schedule import Schedule
+from rido.summaries import Summary
 from rido.trajectories import Trajectories
 
 
@@ -15,6 +17,9 @@ class Simulator(Protocol):
 
     Attributes:
         num_envs: trajectories that it runs side by side; a good number to ask for at once.
+
+    One that has an attribute ``lockstep`` that is True is asked for at most ``num_envs`` at once, and never for more or
+    less because of the time that it took: for devices that round by the number of rows.
     """
 
     num_envs: int
@@ -66,6 +71,42 @@ class ObservingSimulator(Simulator, Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Summarised:
+    """What trajectories come to that stay where they were made.
+
+    Attributes:
+        rewards: sums over the rewards.
+        signal: sums over what a critic made of them, if there is one.
+        starts: the critic's value of what each trajectory saw first, if there is one.
+    """
+
+    rewards: Summary
+    signal: Summary | None
+    starts: NDArray[np.float64] | None
+
+
+@runtime_checkable
+class SummarisingSimulator(Simulator, Protocol):
+    """A simulator that can keep the rewards to itself, for runs in which moving them would take longest."""
+
+    def summarise(
+        self, schedule: Schedule, seeds: Callable[[int, int], NDArray[np.uint32]], critic: Any = None
+    ) -> Summarised:
+        """Collects the trajectories of a schedule, longest first, and returns only what they come to.
+
+        Args:
+            schedule: how many samples of each step.
+            seeds: gives so many seeds from a first one on.
+            critic: makes a signal of the rewards, if there is one.
+        """
+        ...
+
+    def start_values(self, seeds: NDArray[np.uint32], critic: Any) -> NDArray[np.float64]:
+        """Returns a critic's values of first observations, each from its own seed, without taking a step."""
+        ...
+
+
 class SimulationError(RuntimeError):
     """A trajectory that could not be collected.
 
@@ -91,8 +132,13 @@ def trajectory_seeds(entropy: int, first: int, count: int, *, stream: int = 0) -
     place of its sequence), so it does not matter in which order or in how many pieces trajectories are
     collected. Seeds have 32 bits, which every environment takes. Another stream gives other, independent seeds.
     """
+    seeds: list[int] = seed_array(entropy, first, count, stream=stream).tolist()
+    return seeds
+
+
+def seed_array(entropy: int, first: int, count: int, *, stream: int = 0) -> NDArray[np.uint32]:
+    """Returns what :func:`trajectory_seeds` returns as an array."""
     generator = np.random.Philox(np.random.SeedSequence(entropy, spawn_key=(stream,) if stream else ()))
     generator.advance(first // 4)  # it moves by blocks of four numbers
     numbers = generator.random_raw(count + first % 4)[first % 4 :]
-    seeds: list[int] = (numbers >> np.uint64(32)).tolist()
-    return seeds
+    return (numbers >> np.uint64(32)).astype(np.uint32)

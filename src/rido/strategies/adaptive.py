@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from rido.allocation import fill, pool
 from rido.estimate import Estimate
-from rido.moments import RewardMoments
+from rido.moments import Moments
 from rido.schedule import Schedule
 from rido.strategies.base import Strategy
 
@@ -118,7 +118,8 @@ class Adaptive(Strategy):
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far; with ``unbiased`` the mean of the two halves' own."""
         if self.unbiased and len(self._told) >= 2:
-            return Estimate.mean([Estimate.from_moments(self._half(which)) for which in range(2)])
+            halves = [self._moments_of(self._told[which::2]) for which in range(2)]
+            return Estimate.mean([Estimate.from_moments(half) for half in halves])
         estimate = super().estimate()
         if self.until is None or not 0 < estimate.standard_error < math.inf:
             return estimate
@@ -200,17 +201,10 @@ class Adaptive(Strategy):
             return pilot
         if rounds == 4:
             return None
-        other = RewardMoments(self.horizon, gamma=self.gamma)
-        other.update(self._told[3 - rounds])
+        other = self._moments_of([self._told[3 - rounds]])
         lesson = _learn(other, self.reset_price)
         left = (self.budget + rounds % 2) // 2 - other.transitions
         return Schedule(fill(lesson.weights, math.inf, pilot.counts, costs=lesson.costs, limit=left, pooled=False))
-
-    def _half(self, which: int) -> RewardMoments:
-        moments = RewardMoments(self.horizon, gamma=self.gamma)
-        for batch in self._told[which::2]:
-            moments.update(batch)
-        return moments
 
 
 def _half_width(estimate: Estimate, confidence: float) -> float:
@@ -218,7 +212,7 @@ def _half_width(estimate: Estimate, confidence: float) -> float:
     return (high - low) / 2
 
 
-def _learn(moments: RewardMoments, reset_price: float) -> _Lesson:
+def _learn(moments: Moments, reset_price: float) -> _Lesson:
     """Returns the weights to plan with: the data's, smoothed and tempered."""
     counts = moments.counts
     prior = np.maximum(moments.discounts**2, 1e-12)

@@ -1,0 +1,320 @@
+"""Trajectories from pure JAX environments, in lockstep on any device."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from rido import _checks
+from rido.critic import Critic, FunctionCritic
+from rido.jax.envs import adapt
+from rido.jax.programs import Programs
+from rido.policies import function_name, import_attribute, take
+from rido.schedule import Schedule
+from rido.simulators.base import Observed, SimulationError, Summarised
+from rido.simulators.parts import check_request, join_observed, join_starts, join_trajectories
+from rido.summaries import Summary
+from rido.trajectories import Trajectories, reached
+
+_BLOCKS = 16  # a trajectory is run in up to this many blocks of steps; short ones need fewer
+# Rows that are run together: few sizes, because each is compiled, and none so small that a larger one takes no longer.
+_SIZES = {"cpu": (16, 128, 1024)}
+_LARGE_SIZES = (16384, 65536, 131072, 262144, 524288)
+_MOST_NUMBERS = 1 << 29  # rewards of trajectories that are run together
+
+
+@dataclass(frozen=True)
+class JaxPolicy:
+    """A policy as a JAX function.
+
+    Attributes:
+        function: from an observation and a key to an action.
+        name: what it is called in results.
+        reproducible: whether its randomness comes from the seed.
+        fingerprint: tells policies of one name apart; not known here.
+    """
+
+    function: Callable[[Any, Any], Any]
+    name: str
+    reproducible: bool = True
+    fingerprint: str = ""
+
+
+class JaxCritic(Critic):
+    """A value function as a JAX function.
+
+    Args:
+        function: V of one observation and the steps to go, a scalar.
+    """
+
+    rowwise = True
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        self.name = function_name(function)
+        self.function = function
+        self._rows = 1024
+        self._batch = FunctionCritic(jax.jit(jax.vmap(function)))
+
+    def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Values of a batch, in blocks of one size, so that there is one program."""
+        values = []
+        for first in range(0, steps_to_go.size, self._rows):
+            index = np.minimum(np.arange(first, first + self._rows), steps_to_go.size - 1)
+            values.append(self._batch(take(observations, index), steps_to_go[index].astype(np.int32)))
+        return np.concatenate(values)[: steps_to_go.size]
+
+
+class JaxSimulator:
+    """Rolls a policy out in a JAX environment.
+
+    Trajectories are sorted by length, the longest first, and run in tiles of a few fixed sizes, so that few programs
+    are compiled. A tile runs in blocks of steps, with fewer rows where fewer go on, until its longest trajectory is done;
+    what rows compute beyond their own planned length, or after they ended, is not looked at. All randomness of a
+    trajectory comes from its seed. Devices may round a matrix product by the number of rows, so the last bits of a
+    trajectory may depend on the others of its request; the same requests give the same bits on one type of device.
+
+    Args:
+        env: what :func:`rido.jax.adapt` takes.
+        policy: a JAX function from one observation to one action, or from an observation and a parameter ``key``; or
+            "module:attribute". Not needed where the environment has one of its own.
+        horizon: the longest trajectory that will be asked for.
+        gamma: discount factor, on which the critic's signal and the policy of the paper's LQG depend.
+        env_kwargs: arguments of the environment, with the id of a built-in one.
+        num_envs: trajectories to run together at most; if not given, 1,024 on a CPU and 524,288 elsewhere, or fewer where
+            the horizon is long. Where there is not enough memory, take less.
+        deterministic: must be True: what is to be drawn, the policy draws from its key.
+
+    Attributes:
+        num_envs: trajectories that are run together at most.
+        policy: the policy.
+        lockstep: that requests must not depend on how fast the device is, because rounding may depend on them.
+        observation_space: None: observations are plain arrays.
+        critic: what a function of the user's becomes as a critic.
+        name: what the environment is called in results.
+    """
+
+    lockstep = True
+    observation_space = None
+    critic = JaxCritic
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any = None,
+        *,
+        horizon: int,
+        gamma: float = 1.0,
+        env_kwargs: Mapping[str, Any] | None = None,
+        num_envs: int | None = None,
+        deterministic: bool = True,
+    ) -> None:
+        self._env = adapt(env, env_kwargs)
+        self.name = self._env.name
+        self._horizon = _checks.integer("horizon", horizon, least=1)
+        self._gamma = _checks.discount("gamma", gamma)
+        if self._env.time_limit is not None and self._env.time_limit < self._horizon:
+            raise ValueError(
+                f"horizon must be at most the environment's time limit of {self._env.time_limit} steps, got {horizon}"
+            )
+        if not deterministic:
+            raise ValueError("deterministic must be True with JAX: a policy with a parameter 'key' draws from it")
+        self.policy = _resolve_policy(policy, self._env.policy, self._gamma)
+        self._steps = -(-self._horizon // _BLOCKS)
+        most = max(1, _MOST_NUMBERS // self._horizon)
+        most = most if num_envs is None else min(most, _checks.integer("num_envs", num_envs, least=1))
+        sizes = _SIZES.get(jax.default_backend(), _LARGE_SIZES)
+        self._sizes = tuple(size for size in sizes if size < most) + ((most,) if most <= sizes[-1] else ())
+        self.num_envs = self._sizes[-1]
+        self._programs: dict[Any, Programs] = {}
+
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
+        """Collects one trajectory per length, each from its own seed, and returns them in the same order."""
+        parts, order = self._collect(lengths, seeds, observing=False)
+        return join_trajectories([part.trajectories for part in parts], order)
+
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
+        """Collects what ``rollout`` collects, and the observations."""
+        return join_observed(*self._collect(lengths, seeds, observing=True))
+
+    def starts(self, seeds: Sequence[int]) -> Any:
+        """Returns a batch of first observations, each from its own seed, without taking a step."""
+        parts = [take(_fetch(carry[2]), np.arange(rows)) for carry, rows in self._start_all(np.asarray(seeds), None)]
+        return join_starts(parts, np.arange(len(seeds)))
+
+    def start_values(self, seeds: NDArray[np.uint32], critic: JaxCritic) -> NDArray[np.float64]:
+        """Returns the critic's value of what :meth:`starts` returns, computed on the device."""
+        parts = [np.asarray(carry[4], np.float64)[:rows] for carry, rows in self._start_all(seeds, critic)]
+        return np.concatenate(parts)
+
+    def summarise(
+        self,
+        schedule: Schedule,
+        seeds: Callable[[int, int], NDArray[np.uint32]],
+        critic: JaxCritic | None = None,
+    ) -> Summarised:
+        """Collects the trajectories of a schedule on the device, and returns only what they come to.
+
+        Args:
+            schedule: how many samples of each step.
+            seeds: gives so many seeds from a first one on. They are asked for while the device works.
+            critic: makes a signal of the rewards, if there is one.
+        """
+        programs = self._programs_for(critic)
+        tables, starts, fresh = programs.tables(), [], True
+        planned = np.zeros(programs.width, dtype=np.int32)
+        planned[: self._horizon] = schedule.counts
+        for first, sizes in _tiles(planned, self._sizes, self._steps):
+            rows = min(sizes[0], schedule.trajectories - first)
+            carry = programs.start(np.resize(seeds(first, rows), sizes[0]))
+            if critic is not None:
+                starts.append(carry[4][:rows])
+            buffer = programs.buffer(sizes[0])
+            for block, size in enumerate(sizes):
+                if size < carry[3].size:
+                    carry, buffer = programs.shrink(carry, buffer, rows=size)
+                carry, buffer, tables = programs.summarise(
+                    carry, buffer, tables, block * self._steps, first, planned, fresh
+                )
+            fresh = False
+        fetched = {name: np.asarray(table, dtype=np.float64) for name, table in _fetch(tables).items()}
+        if not np.isfinite(np.triu(fetched["products"])).all():
+            # Names the trajectory, where it can be found again.
+            self.rollout(schedule.lengths, seeds(0, schedule.trajectories).tolist())
+            raise ValueError("critic must return finite values, got others")
+        taken = fetched.pop("taken")[: self._horizon].astype(np.int64)
+        channels = [
+            Summary(planned=schedule.counts, taken=taken, **{name: self._cut(part[i]) for name, part in fetched.items()})
+            for i in range(programs.channels)
+        ]
+        if critic is None:
+            return Summarised(channels[0], None, None)
+        return Summarised(*channels, np.concatenate([np.asarray(part, np.float64) for part in starts]))
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to close."""
+
+    def _cut(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
+        return table[(slice(self._horizon),) * table.ndim]
+
+    def _programs_for(self, critic: JaxCritic | None) -> Programs:
+        function = None if critic is None else critic.function
+        if function not in self._programs:
+            self._programs[function] = Programs(
+                self._env,
+                self.policy.function,
+                function,
+                horizon=self._horizon,
+                gamma=self._gamma,
+                steps=self._steps,
+            )
+        return self._programs[function]
+
+    def _start_all(self, seeds: NDArray[Any], critic: JaxCritic | None) -> Iterator[tuple[Any, int]]:
+        programs = self._programs_for(critic)
+        for first, size in _split(seeds.size, self._sizes):
+            part = seeds[first : first + size].astype(np.uint32)
+            yield programs.start(np.resize(part, size)), part.size
+
+    def _collect(
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], *, observing: bool
+    ) -> tuple[list[Observed], NDArray[np.intp]]:
+        """Returns the trajectories of each tile, and which ones of the request they are."""
+        lengths = check_request(lengths, seeds, self._horizon)
+        order = np.argsort(-lengths, kind="stable")
+        programs, every, parts = self._programs_for(None), np.asarray(seeds, dtype=np.uint32)[order], []
+        planned = reached(lengths, programs.width)
+        for first, sizes in _tiles(planned, self._sizes, self._steps):
+            rows = order[first : first + sizes[0]]
+            carry = programs.start(np.resize(every[first : first + sizes[0]], sizes[0]))
+            before, blocks = carry[2], []
+            for block, size in enumerate(sizes):
+                if size < carry[3].size:
+                    carry, _ = programs.shrink(carry, None, rows=size)
+                carry, out = programs.advance(carry, block * self._steps, observing=observing)
+                blocks.append(out)
+            parts.append(self._observed(_fetch(before), _fetch(blocks), lengths[rows], rows, seeds))
+        return parts, order
+
+    def _observed(
+        self, before: Any, blocks: list[Any], lengths: NDArray[np.int64], rows: NDArray[np.intp], seeds: Sequence[int]
+    ) -> Observed:
+        """Puts the blocks of a tile together."""
+
+        def join(*arrays: NDArray[Any]) -> NDArray[Any]:
+            whole = np.zeros((lengths.size, len(arrays) * self._steps, *arrays[0].shape[2:]), dtype=arrays[0].dtype)
+            for i, array in enumerate(arrays):
+                part = np.moveaxis(array, 0, 1)[: lengths.size]
+                whole[: len(part), i * self._steps : (i + 1) * self._steps] = part
+            return whole
+
+        rewards, ended, *seen = jax.tree.map(join, *blocks)
+        ended &= np.arange(ended.shape[1]) < lengths[:, None]
+        terminated = ended.any(axis=1)
+        steps = np.where(terminated, ended.argmax(axis=1) + 1, lengths)
+        wrong = ~np.isfinite(rewards) & (np.arange(rewards.shape[1]) < steps[:, None])
+        if wrong.any():
+            row, step = (int(place[0]) for place in np.nonzero(wrong))
+            raise SimulationError(int(rows[row]), step, int(seeds[rows[row]]), f"the reward is {rewards[row, step]}")
+        observations = None
+        if seen:
+            shown = np.arange(rewards.shape[1] + 1) <= steps[:, None]
+            observations = jax.tree.map(
+                lambda first, later: np.concatenate([first[: lengths.size, None], later], axis=1)[shown], before, seen[0]
+            )
+        return Observed(Trajectories(rewards, lengths, steps), observations, terminated)
+
+
+def _resolve_policy(policy: Any, default: Callable[[float], Any] | None, gamma: float) -> JaxPolicy:
+    if policy is None:
+        if default is None:
+            raise ValueError("policy must be given: a JAX function of one observation")
+        policy = default(gamma)
+    if isinstance(policy, str) and ":" in policy:
+        policy = import_attribute("policy", policy)
+    if not callable(policy) or inspect.isclass(policy):
+        raise ValueError(f"policy must be a JAX function of one observation or 'module:attribute', got {policy!r:.80}")
+    if "key" in inspect.signature(policy).parameters:
+        return JaxPolicy(lambda observation, key: policy(observation, key=key), function_name(policy))
+    return JaxPolicy(lambda observation, key: policy(observation), function_name(policy))
+
+
+def _fetch(tree: Any) -> Any:
+    """Returns a tree of arrays of the device as numpy's, all of them in one go."""
+    return jax.device_get(tree)
+
+
+def _tiles(
+    planned: NDArray[np.integer[Any]], sizes: tuple[int, ...], steps: int
+) -> Iterator[tuple[int, list[int]]]:
+    """Cuts trajectories into tiles; yields which one each starts with, and its rows in one block of steps after the other.
+
+    Args:
+        planned: how many trajectories take each step. They come sorted, the longest first.
+        sizes: rows that a tile may have.
+        steps: time steps of a block.
+
+    Example:
+        >>> list(_tiles(np.array([70, 40, 10, 0]), (16, 64), steps=1))
+        [(0, [64, 64, 16]), (64, [16])]
+    """
+    for first, size in _split(int(planned[0]), sizes):
+        alive = planned[::steps] - first
+        yield first, [min(next(s for s in sizes if s >= min(rows, size)), size) for rows in alive[alive > 0].tolist()]
+
+
+def _split(count: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Cuts ``count`` rows into tiles of the given sizes; yields where each starts and its size.
+
+    A tile is filled up with rows that nobody looks at only where it is nearly full, or of the smallest size.
+    """
+    first = 0
+    while (left := count - first) > 0:
+        size = next(size for size in reversed(sizes) if size <= left * 4 / 3 or size == sizes[0])
+        yield first, size
+        first += size
