@@ -22,8 +22,9 @@ from rido.simulators.base import (
     ObservingSimulator,
     SimulationError,
     Simulator,
+    Summarised,
     SummarisingSimulator,
-    seed_array,
+    seed_source,
     trajectory_seeds,
 )
 from rido.summaries import Summary, SummedMoments
@@ -75,6 +76,7 @@ class Collector:
         self._round = 0
         self._starts: list[NDArray[np.float64]] = []
         self._reset_values: list[NDArray[np.float64]] = []
+        self._summarised: Summarised | None = None
         self.critic: Critic | None = None
         self.summing = summing
         self.plain: Moments = (SummedMoments if summing else RewardMoments)(horizon, gamma=gamma)
@@ -93,12 +95,14 @@ class Collector:
         return concatenate(parts)
 
     def summarise(self, schedule: Schedule, bar: Progress) -> Summary:
-        """Returns what the trajectories of a schedule come to: their signal if there is a critic, else their rewards."""
+        """Returns what trajectories of a schedule come to: their signal if there is a critic, else their rewards."""
         assert isinstance(self._simulator, SummarisingSimulator)
-        before, started = self.trajectories, time.perf_counter()
+        started = time.perf_counter()
+        source = seed_source(self._entropy)
         found = self._simulator.summarise(
-            schedule, lambda first, count: seed_array(self._entropy, before + first, count), self.critic
+            schedule, source, self.trajectories, critic=self.critic, before=self._summarised
         )
+        self._summarised = found
         if found.starts is not None:
             self._starts.append(found.starts)
         taken = time.perf_counter() - started
@@ -249,8 +253,8 @@ class Collector:
         started = time.perf_counter()
         if self.summing:
             assert isinstance(self._simulator, SummarisingSimulator)
-            seeds = seed_array(self._entropy, first, count, stream=_RESET_STREAM)
-            return self._simulator.start_values(seeds, self.critic), time.perf_counter() - started
+            values = self._simulator.start_values(seed_source(self._entropy, _RESET_STREAM), first, count, self.critic)
+            return values, time.perf_counter() - started
         observations = self._simulator.starts(trajectory_seeds(self._entropy, first, count, stream=_RESET_STREAM))
         starts = value(self.critic, observations, np.full(count, self.plain.horizon))
         seconds = time.perf_counter() - started

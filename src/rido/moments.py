@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rido import _checks
 from rido.allocation import discount_factors
-from rido.trajectories import Trajectories, pad, reached
+from rido.trajectories import Trajectories, count_reached, pad
 
 _SLAB = 1 << 18  # rewards looked at in one go, so that temporary arrays stay in the cache
 
@@ -167,7 +167,7 @@ class RewardMoments(Moments):
                 f"trajectories must be no longer than the horizon {self.horizon}, got {trajectories.lengths.max()}"
             )
         self._planned += trajectories.counts(self.horizon)
-        self._taken += reached(trajectories.steps, self.horizon)
+        self._taken += count_reached(trajectories.steps, self.horizon)
         bits = np.frexp(trajectories.lengths.astype(np.float64))[1]
         for bit in np.unique(bits).tolist():
             part = trajectories.select(bits == bit)

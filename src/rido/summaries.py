@@ -48,6 +48,8 @@ class Summary:
 
     def centred_on(self, centre: Array) -> Summary:
         """Returns the same sums of rewards less another number each."""
+        if np.array_equal(centre, self.centre):
+            return self
         shift, counts = centre - self.centre, self.planned
         first, second = np.diag(self.sums), np.diag(self.products)
         return Summary(
@@ -57,11 +59,7 @@ class Summary:
             self.sums - counts * shift[:, None],
             self.products - shift[:, None] * first - self.sums * shift + counts * shift[:, None] * shift,
             self.cubes - 3 * shift * second + 3 * shift**2 * first - counts * shift**3,
-            self.fourths
-            - 4 * shift * self.cubes
-            + 6 * shift**2 * second
-            - 4 * shift**3 * first
-            + counts * shift**4,
+            self.fourths - 4 * shift * self.cubes + 6 * shift**2 * second - 4 * shift**3 * first + counts * shift**4,
         )
 
     def __add__(self, other: Summary) -> Summary:
@@ -81,8 +79,8 @@ class SummedMoments(Moments):
     """What :class:`rido.RewardMoments` tells, from sums instead of the rewards.
 
     What needs single trajectories is replaced: the sampling variance of the weights is that of normal rewards, the
-    degrees of freedom of the error are those of the full-length trajectories, and its skewness is not known. Where there
-    are so many trajectories that their rewards had better stay where they are, none of this matters.
+    degrees of freedom of the error are those of the full-length trajectories, and its skewness is not known. Where
+    there are so many trajectories that their rewards had better stay where they are, none of this matters.
 
     Args:
         horizon: number of time steps T.
@@ -113,19 +111,19 @@ class SummedMoments(Moments):
         products = self._centred_products()
         squares = np.maximum(np.diag(products), 0)
         if covariance == "paired":
-            products = products @ np.diag(self.discounts / (self._planned - 1))
+            products = products * (self.discounts / (self._planned - 1))
         else:
             offsets = np.diag(self._all.sums) / self._planned
             products += (self._all.sums - offsets[:, None] * self._planned) * self.means
-            products = products @ np.diag(self.discounts / self._planned)
+            products = products * (self.discounts / self._planned)
         return squares, np.triu(products, 1).sum(axis=1)
 
     def weights_with_variances(self) -> tuple[Array, Array]:
         """Returns the paired weights f_t, and the sampling variance that each would have if rewards were normal.
 
         A weight is the sum over trajectories of ``y_t z_t`` with ``z_t = y_t / n_t + 2 sum_{u>t} y_u / n_u`` of
-        discounted, centred rewards y. The variance of a product of normal numbers is the product of their variances plus
-        their squared covariance, and ``sum_i Var(z_t) = (2 f_t - Var(y_t)) / n_t + 4 sum_{u>t} f_u / n_u``.
+        discounted, centred rewards y. The variance of a product of normal numbers is the product of their variances
+        plus their squared covariance, and ``sum_i Var(z_t) = (2 f_t - Var(y_t)) / n_t + 4 sum_{u>t} f_u / n_u``.
         """
         weights = self.weights()
         own, parts = self.discounts**2 * self.variances, weights / self._planned

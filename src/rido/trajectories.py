@@ -79,7 +79,7 @@ class Trajectories:
 
     def counts(self, horizon: int) -> NDArray[np.int64]:
         """Returns how many of the trajectories are planned to take each step."""
-        return reached(self.lengths, horizon)
+        return count_reached(self.lengths, horizon)
 
     def __len__(self) -> int:
         return self.lengths.size
@@ -98,7 +98,7 @@ def concatenate(batches: "list[Trajectories]") -> Trajectories:
     )
 
 
-def reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]:
+def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]:
     """Returns how many trajectories of these lengths take each step."""
     counts: NDArray[np.int64] = np.cumsum(np.bincount(lengths, minlength=horizon + 1)[:0:-1])[::-1]
     return counts

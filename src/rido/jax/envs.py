@@ -58,7 +58,8 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
     def policy(gamma: float) -> Callable[[jax.Array], jax.Array]:
         from rido.envs.lqg import LinearPolicy, riccati_gain
 
-        return LinearPolicy(riccati_gain(gamma))  # type: ignore[return-value]  # as good for JAX arrays
+        linear: Any = LinearPolicy(riccati_gain(gamma))  # as good for JAX arrays
+        return linear  # type: ignore[no-any-return]
 
     return JaxEnv("LQG in JAX", reset, step, policy=policy)
 
@@ -118,8 +119,8 @@ def from_gymnax(env: Any, params: Any = None) -> JaxEnv:
 
     Args:
         env: what ``gymnax.make`` returned first.
-        params: what it returned second; the environment's default if not given. Its ``max_steps_in_episode`` is the time
-            limit: raise it there for longer trajectories.
+        params: what it returned second; the environment's default if not given. Its ``max_steps_in_episode`` is the
+            time limit: raise it there for longer trajectories.
     """
     params = env.default_params if params is None else params
     limit = int(params.max_steps_in_episode)
@@ -139,7 +140,7 @@ def from_gymnax(env: Any, params: Any = None) -> JaxEnv:
 
 
 def from_brax(env: Any) -> JaxEnv:
-    """Adapts a Brax environment of any backend, or one of MJX with the same interface, that was not wrapped for training.
+    """Adapts a Brax environment of any backend, or one of MJX with the same interface, not wrapped for training.
 
     Args:
         env: what ``brax.envs.get_environment`` or ``mujoco_playground.registry.load`` returned.
@@ -156,7 +157,11 @@ def from_brax(env: Any) -> JaxEnv:
     return JaxEnv(type(env).__name__, reset, step)
 
 
-_BUILT_IN = {"rido/LQG-v0": lqg, "rido/Navigation-v0": navigation, "Pendulum-v1": pendulum}
+_BUILT_IN: dict[str, Callable[..., JaxEnv]] = {
+    "rido/LQG-v0": lqg,
+    "rido/Navigation-v0": navigation,
+    "Pendulum-v1": pendulum,
+}
 
 
 def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
@@ -168,7 +173,7 @@ def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
         env_kwargs: arguments, with the id of a built-in environment.
     """
     if isinstance(env, str) and env in _BUILT_IN:
-        return _BUILT_IN[env](**(env_kwargs or {}))  # type: ignore[operator]
+        return _BUILT_IN[env](**(env_kwargs or {}))
     if env_kwargs:
         raise ValueError(f"env_kwargs must come with the id of a built-in environment, got {env!r:.80}")
     if isinstance(env, str) and ":" in env:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,18 +16,21 @@ from numpy.typing import NDArray
 from rido import _checks
 from rido.critic import Critic, FunctionCritic
 from rido.jax.envs import adapt
-from rido.jax.programs import Programs
-from rido.policies import function_name, import_attribute, take
+from rido.jax.programs import NUMBERS, Programs
+from rido.policies import function_name, import_attribute, stack, take
 from rido.schedule import Schedule
 from rido.simulators.base import Observed, SimulationError, Summarised
-from rido.simulators.parts import check_request, join_observed, join_starts, join_trajectories
+from rido.simulators.parts import check_request, join_observed, join_trajectories
 from rido.summaries import Summary
-from rido.trajectories import Trajectories, reached
+from rido.trajectories import Trajectories, count_reached
 
 _BLOCKS = 16  # a trajectory is run in up to this many blocks of steps; short ones need fewer
 # Rows that are run together: few sizes, because each is compiled, and none so small that a larger one takes no longer.
 _SIZES = {"cpu": (16, 128, 1024)}
 _LARGE_SIZES = (16384, 65536, 131072, 262144, 524288)
+# Blocks of steps of the smallest tiles in one call, because these take no longer than the call.
+_TOGETHER = {"cpu": 1}
+_LARGE_TOGETHER = 8
 _MOST_NUMBERS = 1 << 29  # rewards of trajectories that are run together
 
 
@@ -34,13 +39,13 @@ class JaxPolicy:
     """A policy as a JAX function.
 
     Attributes:
-        function: from an observation and a key to an action.
+        function: from an observation to an action, or from an observation and a parameter ``key``.
         name: what it is called in results.
         reproducible: whether its randomness comes from the seed.
         fingerprint: tells policies of one name apart; not known here.
     """
 
-    function: Callable[[Any, Any], Any]
+    function: Callable[..., Any]
     name: str
     reproducible: bool = True
     fingerprint: str = ""
@@ -74,8 +79,8 @@ class JaxSimulator:
     """Rolls a policy out in a JAX environment.
 
     Trajectories are sorted by length, the longest first, and run in tiles of a few fixed sizes, so that few programs
-    are compiled. A tile runs in blocks of steps, with fewer rows where fewer go on, until its longest trajectory is done;
-    what rows compute beyond their own planned length, or after they ended, is not looked at. All randomness of a
+    are compiled. A tile runs in blocks of steps, with fewer rows where fewer go on, until its longest trajectory is
+    done; what rows compute beyond their own planned length, or after they ended, is not looked at. All randomness of a
     trajectory comes from its seed. Devices may round a matrix product by the number of rows, so the last bits of a
     trajectory may depend on the others of its request; the same requests give the same bits on one type of device.
 
@@ -86,8 +91,8 @@ class JaxSimulator:
         horizon: the longest trajectory that will be asked for.
         gamma: discount factor, on which the critic's signal and the policy of the paper's LQG depend.
         env_kwargs: arguments of the environment, with the id of a built-in one.
-        num_envs: trajectories to run together at most; if not given, 1,024 on a CPU and 524,288 elsewhere, or fewer where
-            the horizon is long. Where there is not enough memory, take less.
+        num_envs: trajectories to run together at most; if not given, 1,024 on a CPU and 524,288 elsewhere, or fewer
+            where the horizon is long. Where there is not enough memory, take less.
         deterministic: must be True: what is to be drawn, the policy draws from its key.
 
     Attributes:
@@ -131,7 +136,7 @@ class JaxSimulator:
         sizes = _SIZES.get(jax.default_backend(), _LARGE_SIZES)
         self._sizes = tuple(size for size in sizes if size < most) + ((most,) if most <= sizes[-1] else ())
         self.num_envs = self._sizes[-1]
-        self._programs: dict[Any, Programs] = {}
+        self._together = _TOGETHER.get(jax.default_backend(), _LARGE_TOGETHER)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
         """Collects one trajectory per length, each from its own seed, and returns them in the same order."""
@@ -144,82 +149,89 @@ class JaxSimulator:
 
     def starts(self, seeds: Sequence[int]) -> Any:
         """Returns a batch of first observations, each from its own seed, without taking a step."""
-        parts = [take(_fetch(carry[2]), np.arange(rows)) for carry, rows in self._start_all(np.asarray(seeds), None)]
-        return join_starts(parts, np.arange(len(seeds)))
+        programs, every = self._programs_for(None), np.asarray(seeds, dtype=np.uint32)
+        parts = [
+            programs.start(np.resize(every[first : first + size], size))[2]
+            for first, size in _split(every.size, self._sizes)
+        ]
+        return take(stack([_fetch(part) for part in parts]), np.arange(every.size))
 
-    def start_values(self, seeds: NDArray[np.uint32], critic: JaxCritic) -> NDArray[np.float64]:
-        """Returns the critic's value of what :meth:`starts` returns, computed on the device."""
-        parts = [np.asarray(carry[4], np.float64)[:rows] for carry, rows in self._start_all(seeds, critic)]
-        return np.concatenate(parts)
+    def start_values(
+        self, source: np.random.SeedSequence, first: int, count: int, critic: JaxCritic
+    ) -> NDArray[np.float64]:
+        """Returns the critic's values of first observations, without taking a step; see :meth:`summarise`."""
+        programs, words = self._programs_for(critic), source.generate_state(2, np.uint32)
+        parts = [
+            programs.start(programs.seeds(words, np.uint32(first + row), count=size))[4]
+            for row, size in _split(count, self._sizes)
+        ]
+        return np.concatenate([np.asarray(part, np.float64) for part in parts])[:count]
 
     def summarise(
         self,
         schedule: Schedule,
-        seeds: Callable[[int, int], NDArray[np.uint32]],
+        source: np.random.SeedSequence,
+        first: int,
+        *,
         critic: JaxCritic | None = None,
+        before: Summarised | None = None,
     ) -> Summarised:
         """Collects the trajectories of a schedule on the device, and returns only what they come to.
 
+        Their seeds are made on the device, too, each from its own index in the evaluation alone.
+
         Args:
             schedule: how many samples of each step.
-            seeds: gives so many seeds from a first one on. They are asked for while the device works.
+            source: what all seeds come from.
+            first: index of the first trajectory.
             critic: makes a signal of the rewards, if there is one.
+            before: what came before, with which this is to be added up.
         """
-        programs = self._programs_for(critic)
-        tables, starts, fresh = programs.tables(), [], True
+        programs, words = self._programs_for(critic), source.generate_state(2, np.uint32)
         planned = np.zeros(programs.width, dtype=np.int32)
         planned[: self._horizon] = schedule.counts
-        for first, sizes in _tiles(planned, self._sizes, self._steps):
-            rows = min(sizes[0], schedule.trajectories - first)
-            carry = programs.start(np.resize(seeds(first, rows), sizes[0]))
+        tables, starts = programs.open(planned, None if before is None else self._centres(before, programs)), []
+        for row, sizes in _tiles(planned, self._sizes, self._steps):
+            carry, work = programs.begin(words, np.uint32(first + row), np.int32(row), rows=sizes[0])
             if critic is not None:
-                starts.append(carry[4][:rows])
-            buffer = programs.buffer(sizes[0])
-            for block, size in enumerate(sizes):
+                starts.append(carry[4])
+            for size, blocks in _runs(sizes, self._sizes[0], self._together):
                 if size < carry[3].size:
-                    carry, buffer = programs.shrink(carry, buffer, rows=size)
-                carry, buffer, tables = programs.summarise(
-                    carry, buffer, tables, block * self._steps, first, planned, fresh
-                )
-            fresh = False
-        fetched = {name: np.asarray(table, dtype=np.float64) for name, table in _fetch(tables).items()}
-        if not np.isfinite(np.triu(fetched["products"])).all():
-            # Names the trajectory, where it can be found again.
-            self.rollout(schedule.lengths, seeds(0, schedule.trajectories).tolist())
+                    carry, work = programs.shrink(carry, work, rows=size)
+                carry, work, tables = programs.summarise(carry, work, tables, blocks=blocks)
+        taken, numbers = _fetch(programs.close(tables))
+        channels = [self._summary(schedule, taken, channel.astype(np.float64)) for channel in numbers]
+        if not all(np.isfinite(np.triu(channel.products)).all() for channel in channels):
+            seeds = programs.seeds(words, np.uint32(first), count=schedule.trajectories)
+            self.rollout(schedule.lengths, np.asarray(seeds).tolist())  # names the trajectory
             raise ValueError("critic must return finite values, got others")
-        taken = fetched.pop("taken")[: self._horizon].astype(np.int64)
-        channels = [
-            Summary(planned=schedule.counts, taken=taken, **{name: self._cut(part[i]) for name, part in fetched.items()})
-            for i in range(programs.channels)
-        ]
         if critic is None:
             return Summarised(channels[0], None, None)
-        return Summarised(*channels, np.concatenate([np.asarray(part, np.float64) for part in starts]))
+        values = np.concatenate([np.asarray(part, np.float64) for part in starts])
+        return Summarised(channels[0], channels[1], values[: schedule.trajectories])
 
     def close(self) -> None:
         """Does nothing: there is nothing to close."""
 
-    def _cut(self, table: NDArray[np.float64]) -> NDArray[np.float64]:
-        return table[(slice(self._horizon),) * table.ndim]
+    def _summary(self, schedule: Schedule, taken: NDArray[np.int32], numbers: NDArray[np.float64]) -> Summary:
+        width, horizon = taken.size, self._horizon
+        shapes = {name: (width, width) if name in ("sums", "products") else (width,) for name in NUMBERS}
+        ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+        parts = {
+            name: part.reshape(shape)[(slice(horizon),) * len(shape)]
+            for (name, shape), part in zip(shapes.items(), np.split(numbers, ends[:-1]), strict=True)
+        }
+        return Summary(planned=schedule.counts, taken=taken[:horizon].astype(np.int64), **parts)
+
+    def _centres(self, before: Summarised, programs: Programs) -> NDArray[np.float32]:
+        summaries = [before.rewards] if before.signal is None else [before.rewards, before.signal]
+        centres = np.zeros((programs.channels, programs.width), dtype=np.float32)
+        centres[:, : self._horizon] = [summary.centre for summary in summaries]
+        return centres
 
     def _programs_for(self, critic: JaxCritic | None) -> Programs:
-        function = None if critic is None else critic.function
-        if function not in self._programs:
-            self._programs[function] = Programs(
-                self._env,
-                self.policy.function,
-                function,
-                horizon=self._horizon,
-                gamma=self._gamma,
-                steps=self._steps,
-            )
-        return self._programs[function]
-
-    def _start_all(self, seeds: NDArray[Any], critic: JaxCritic | None) -> Iterator[tuple[Any, int]]:
-        programs = self._programs_for(critic)
-        for first, size in _split(seeds.size, self._sizes):
-            part = seeds[first : first + size].astype(np.uint32)
-            yield programs.start(np.resize(part, size)), part.size
+        functions = (self._env, self.policy.function, None if critic is None else critic.function)
+        return _programs(*map(_Itself, functions), self._horizon, self._gamma, self._steps)
 
     def _collect(
         self, lengths: NDArray[np.int64], seeds: Sequence[int], *, observing: bool
@@ -228,7 +240,7 @@ class JaxSimulator:
         lengths = check_request(lengths, seeds, self._horizon)
         order = np.argsort(-lengths, kind="stable")
         programs, every, parts = self._programs_for(None), np.asarray(seeds, dtype=np.uint32)[order], []
-        planned = reached(lengths, programs.width)
+        planned = count_reached(lengths, programs.width)
         for first, sizes in _tiles(planned, self._sizes, self._steps):
             rows = order[first : first + sizes[0]]
             carry = programs.start(np.resize(every[first : first + sizes[0]], sizes[0]))
@@ -238,35 +250,46 @@ class JaxSimulator:
                     carry, _ = programs.shrink(carry, None, rows=size)
                 carry, out = programs.advance(carry, block * self._steps, observing=observing)
                 blocks.append(out)
-            parts.append(self._observed(_fetch(before), _fetch(blocks), lengths[rows], rows, seeds))
+            parts.append(self._observed(_fetch(before), _fetch(blocks), lengths[rows], rows, seeds, observing))
         return parts, order
 
+    def _join(self, *blocks: NDArray[Any], rows: int) -> NDArray[Any]:
+        """Lays blocks of steps side by side, one row for each trajectory."""
+        whole = np.zeros((rows, len(blocks) * self._steps, *blocks[0].shape[2:]), dtype=blocks[0].dtype)
+        for i, block in enumerate(blocks):
+            part = np.moveaxis(block, 0, 1)[:rows]
+            whole[: len(part), i * self._steps : (i + 1) * self._steps] = part
+        return whole
+
     def _observed(
-        self, before: Any, blocks: list[Any], lengths: NDArray[np.int64], rows: NDArray[np.intp], seeds: Sequence[int]
+        self,
+        before: Any,
+        blocks: list[Any],
+        lengths: NDArray[np.int64],
+        rows: NDArray[np.intp],
+        seeds: Sequence[int],
+        observing: bool,
     ) -> Observed:
         """Puts the blocks of a tile together."""
-
-        def join(*arrays: NDArray[Any]) -> NDArray[Any]:
-            whole = np.zeros((lengths.size, len(arrays) * self._steps, *arrays[0].shape[2:]), dtype=arrays[0].dtype)
-            for i, array in enumerate(arrays):
-                part = np.moveaxis(array, 0, 1)[: lengths.size]
-                whole[: len(part), i * self._steps : (i + 1) * self._steps] = part
-            return whole
-
-        rewards, ended, *seen = jax.tree.map(join, *blocks)
-        ended &= np.arange(ended.shape[1]) < lengths[:, None]
-        terminated = ended.any(axis=1)
-        steps = np.where(terminated, ended.argmax(axis=1) + 1, lengths)
+        lived = np.zeros(lengths.size, dtype=np.int64)
+        for _, part, _ in blocks:  # rows that were let go have lived as long as they are looked at
+            lived[: part.size] = part[: lengths.size]
+        steps, terminated = np.minimum(lived, lengths), lived <= lengths
+        rewards = self._join(*(block[0] for block in blocks), rows=lengths.size)
         wrong = ~np.isfinite(rewards) & (np.arange(rewards.shape[1]) < steps[:, None])
         if wrong.any():
             row, step = (int(place[0]) for place in np.nonzero(wrong))
             raise SimulationError(int(rows[row]), step, int(seeds[rows[row]]), f"the reward is {rewards[row, step]}")
         observations = None
-        if seen:
+        if observing:
             shown = np.arange(rewards.shape[1] + 1) <= steps[:, None]
-            observations = jax.tree.map(
-                lambda first, later: np.concatenate([first[: lengths.size, None], later], axis=1)[shown], before, seen[0]
-            )
+
+            def lay_out(first: NDArray[Any], *later: NDArray[Any]) -> NDArray[Any]:
+                every = [first[: lengths.size, None], self._join(*later, rows=lengths.size)]
+                whole: NDArray[Any] = np.concatenate(every, axis=1)[shown]
+                return whole
+
+            observations = jax.tree.map(lay_out, before, *(block[2] for block in blocks))
         return Observed(Trajectories(rewards, lengths, steps), observations, terminated)
 
 
@@ -279,9 +302,26 @@ def _resolve_policy(policy: Any, default: Callable[[float], Any] | None, gamma: 
         policy = import_attribute("policy", policy)
     if not callable(policy) or inspect.isclass(policy):
         raise ValueError(f"policy must be a JAX function of one observation or 'module:attribute', got {policy!r:.80}")
-    if "key" in inspect.signature(policy).parameters:
-        return JaxPolicy(lambda observation, key: policy(observation, key=key), function_name(policy))
-    return JaxPolicy(lambda observation, key: policy(observation), function_name(policy))
+    return JaxPolicy(policy, function_name(policy))
+
+
+class _Itself:
+    """Something that equals nothing but itself, so that what was compiled for it is found again."""
+
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.thing is other.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+
+@functools.lru_cache(maxsize=16)
+def _programs(env: _Itself, policy: _Itself, critic: _Itself, horizon: int, gamma: float, steps: int) -> Programs:
+    """Returns programs that are shared by all evaluations of one policy."""
+    return Programs(env.thing, policy.thing, critic.thing, horizon=horizon, gamma=gamma, steps=steps)
 
 
 def _fetch(tree: Any) -> Any:
@@ -289,10 +329,8 @@ def _fetch(tree: Any) -> Any:
     return jax.device_get(tree)
 
 
-def _tiles(
-    planned: NDArray[np.integer[Any]], sizes: tuple[int, ...], steps: int
-) -> Iterator[tuple[int, list[int]]]:
-    """Cuts trajectories into tiles; yields which one each starts with, and its rows in one block of steps after the other.
+def _tiles(planned: NDArray[np.integer[Any]], sizes: tuple[int, ...], steps: int) -> Iterator[tuple[int, list[int]]]:
+    """Cuts trajectories into tiles; yields which one each starts with, and its rows in each block of steps.
 
     Args:
         planned: how many trajectories take each step. They come sorted, the longest first.
@@ -306,6 +344,14 @@ def _tiles(
     for first, size in _split(int(planned[0]), sizes):
         alive = planned[::steps] - first
         yield first, [min(next(s for s in sizes if s >= min(rows, size)), size) for rows in alive[alive > 0].tolist()]
+
+
+def _runs(sizes: list[int], smallest: int, together: int) -> Iterator[tuple[int, int]]:
+    """Yields the rows and the number of blocks of each call: one, or more for the smallest tiles where that pays."""
+    while sizes:
+        blocks = together if sizes[0] == smallest and len(sizes) >= together else 1
+        yield sizes[0], blocks
+        sizes = sizes[blocks:]
 
 
 def _split(count: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """Simulator: the one method that evaluation needs of any simulator, two more that a critic needs, and how they fail."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -91,19 +91,27 @@ class SummarisingSimulator(Simulator, Protocol):
     """A simulator that can keep the rewards to itself, for runs in which moving them would take longest."""
 
     def summarise(
-        self, schedule: Schedule, seeds: Callable[[int, int], NDArray[np.uint32]], critic: Any = None
+        self,
+        schedule: Schedule,
+        source: np.random.SeedSequence,
+        first: int,
+        *,
+        critic: Any = None,
+        before: Summarised | None = None,
     ) -> Summarised:
-        """Collects the trajectories of a schedule, longest first, and returns only what they come to.
+        """Collects the trajectories of a schedule, and returns only what they come to.
 
         Args:
             schedule: how many samples of each step.
-            seeds: gives so many seeds from a first one on.
+            source: what the randomness comes from; that of a trajectory depends on it and the trajectory's index alone.
+            first: index of the first trajectory.
             critic: makes a signal of the rewards, if there is one.
+            before: what came before, with which this is to be added up; best with the same centre.
         """
         ...
 
-    def start_values(self, seeds: NDArray[np.uint32], critic: Any) -> NDArray[np.float64]:
-        """Returns a critic's values of first observations, each from its own seed, without taking a step."""
+    def start_values(self, source: np.random.SeedSequence, first: int, count: int, critic: Any) -> NDArray[np.float64]:
+        """Returns a critic's values of so many first observations, without taking a step."""
         ...
 
 
@@ -132,13 +140,13 @@ def trajectory_seeds(entropy: int, first: int, count: int, *, stream: int = 0) -
     place of its sequence), so it does not matter in which order or in how many pieces trajectories are
     collected. Seeds have 32 bits, which every environment takes. Another stream gives other, independent seeds.
     """
-    seeds: list[int] = seed_array(entropy, first, count, stream=stream).tolist()
+    generator = np.random.Philox(seed_source(entropy, stream))
+    generator.advance(first // 4)  # it moves by blocks of four numbers
+    numbers = generator.random_raw(count + first % 4)[first % 4 :]
+    seeds: list[int] = (numbers >> np.uint64(32)).tolist()
     return seeds
 
 
-def seed_array(entropy: int, first: int, count: int, *, stream: int = 0) -> NDArray[np.uint32]:
-    """Returns what :func:`trajectory_seeds` returns as an array."""
-    generator = np.random.Philox(np.random.SeedSequence(entropy, spawn_key=(stream,) if stream else ()))
-    generator.advance(first // 4)  # it moves by blocks of four numbers
-    numbers = generator.random_raw(count + first % 4)[first % 4 :]
-    return (numbers >> np.uint64(32)).astype(np.uint32)
+def seed_source(entropy: int, stream: int = 0) -> np.random.SeedSequence:
+    """Returns what the randomness of an evaluation comes from; another stream gives other, independent numbers."""
+    return np.random.SeedSequence(entropy, spawn_key=(stream,) if stream else ())

@@ -103,12 +103,13 @@ class Strategy(ABC):
         """Returns all this strategy knows as plain arrays, for :meth:`restore`."""
         if not self._told:
             return {name: np.zeros(0) for name in ("rewards", "lengths", "steps", "batches")}
-        everything = concatenate(self._rewards())
+        told = self._rewards()
+        everything = concatenate(told)
         return {
             "rewards": everything.flat,
             "lengths": everything.lengths,
             "steps": everything.steps,
-            "batches": np.array([len(batch) for batch in self._told]),
+            "batches": np.array([len(batch) for batch in told]),
         }
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> None:
