@@ -11,12 +11,14 @@ lint: .venv/ready
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# torch comes first and by version: a plain torch would bring gigabytes of CUDA libraries.
+# torch comes first and by version: a plain torch would bring gigabytes of CUDA libraries. gymnax asks for an older
+# gymnasium, without which it works.
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet torch==2.13.0
 	$(BIN)/pip install --quiet --editable ".[all]" --group test --group docs
+	$(BIN)/pip install --quiet --no-deps gymnax
 	$(CHROMIUM)
 	touch $@
 

@@ -401,7 +401,7 @@ def resolve_horizon(env: Any, horizon: int | None, gamma: float, *, in_jax: bool
     """Returns the horizon that was asked for, or else the one that gamma and the environment's time limit suggest."""
     if horizon is not None:
         return _checks.integer("horizon", horizon, least=1)
-    if in_jax:
+    if in_jax and not (isinstance(env, str) and ":" not in env):
         from rido.jax import adapt
 
         limit = adapt(env).time_limit

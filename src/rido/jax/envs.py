@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -55,6 +56,7 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
         moved = state + control + system
         return moved, moved, (state**2 + control**2)[0], jnp.bool_(False)
 
+    @functools.cache  # what was compiled for one is found again
     def policy(gamma: float) -> Callable[[jax.Array], jax.Array]:
         from rido.envs.lqg import LinearPolicy, riccati_gain
 

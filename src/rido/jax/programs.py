@@ -61,7 +61,7 @@ class Programs:
         self.advance = jax.jit(self._advance, static_argnames="observing")
         self.open = jax.jit(self._open)
         self.begin = jax.jit(self._begin, static_argnames="rows")
-        self.summarise = jax.jit(self._summarise, static_argnames="blocks", donate_argnames=("carry", "work", "tables"))
+        self.summarise = jax.jit(self._summarise, static_argnames="blocks", donate_argnames=("work", "tables"))
         self.shrink = jax.jit(self._shrink, static_argnames="rows")
         self.close = jax.jit(self._close)
 
