@@ -77,6 +77,27 @@ def both_ways(simulator, horizon, gamma, batches=2):
     return rewards, sums
 
 
+@pytest.mark.parametrize(("env", "policy"), [(LQG, None), (MORTAL, stay)], ids=["LQG", "early ends"])
+def test_a_trajectory_depends_on_its_seed_only(env, policy):
+    """What simulators/test_contract.py asks of all simulators; not there, because it forks and JAX has threads."""
+    simulator = JaxSimulator(env, policy, horizon=HORIZON, gamma=0.9, num_envs=64)
+    lengths, seeds = mixed_lengths(HORIZON, 50), np.asarray(trajectory_seeds(1, 0, 50))
+    together = simulator.rollout(lengths, seeds)
+    np.testing.assert_array_equal(together.lengths, lengths)
+    order = np.random.default_rng(0).permutation(50)
+    shuffled = simulator.rollout(lengths[order], seeds[order]).rewards[np.argsort(order)]
+    full = simulator.rollout(np.full(50, HORIZON), seeds).rewards
+    alone = simulator.rollout(lengths[7:8], seeds[7:8]).flat
+    np.testing.assert_array_equal(alone, together.rewards[7, : lengths[7]])
+    for row, length in enumerate(lengths):
+        np.testing.assert_array_equal(together.rewards[row, :length], shuffled[row, :length])
+        np.testing.assert_array_equal(together.rewards[row, :length], full[row, :length])
+    with pytest.raises(ValueError, match="lengths must be from 1 to the horizon 40, got 41 to 41"):
+        simulator.rollout(np.array([41]), [1])
+    with pytest.raises(ValueError, match="seeds must be one for each of 2 trajectories, got 1"):
+        simulator.rollout(np.array([4, 4]), [1])
+
+
 @pytest.mark.parametrize(
     ("env", "policy", "numpy_env", "numpy_policy"),
     [

@@ -22,6 +22,8 @@ Step = tuple[Tree, Tree, jax.Array, jax.Array]
 class JaxEnv:
     """One environment; the simulator runs many of it side by side.
 
+    What is compiled for an environment and a policy is found again as long as they are the same objects.
+
     Attributes:
         name: what it is called in results.
         reset: from a key to the first state and observation.
@@ -38,6 +40,7 @@ class JaxEnv:
     policy: Callable[[float], Callable[..., Any]] | None = None
 
 
+@functools.cache
 def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
     """Returns the paper's LQG, as ``rido/LQG-v0``.
 
@@ -56,7 +59,7 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
         moved = state + control + system
         return moved, moved, (state**2 + control**2)[0], jnp.bool_(False)
 
-    @functools.cache  # what was compiled for one is found again
+    @functools.cache
     def policy(gamma: float) -> Callable[[jax.Array], jax.Array]:
         from rido.envs.lqg import LinearPolicy, riccati_gain
 
@@ -66,6 +69,7 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
     return JaxEnv("LQG in JAX", reset, step, policy=policy)
 
 
+@functools.cache
 def navigation(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
     """Returns the paper's two-dimensional navigation, as ``rido/Navigation-v0``.
 
@@ -92,6 +96,7 @@ def navigation_expert(observation: jax.Array) -> jax.Array:
     return jnp.clip(91.0 - observation, -1.0, 1.0)
 
 
+@functools.cache
 def pendulum() -> JaxEnv:
     """Returns Gymnasium's Pendulum-v1, without its time limit."""
 
