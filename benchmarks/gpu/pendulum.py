@@ -127,6 +127,9 @@ def main(arguments):
         cells += [milliseconds(result.seconds), milliseconds(result.planning_seconds), f"{result.trajectories:,}"]
         print("| " + " | ".join(cells) + " |", flush=True)
     print()
+    print("Where gamma is small most trajectories take a few steps only. Then starting them costs more, and so do the")
+    print("steps that finished rows take in vain, because tiles shrink every 13 steps only.")
+    print()
     print("## Is it right?")
     print()
     more = 2 if small else 5

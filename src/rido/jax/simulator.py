@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,7 +83,8 @@ class JaxSimulator:
     are compiled. A tile runs in blocks of steps, with fewer rows where fewer go on, until its longest trajectory is
     done; what rows compute beyond their own planned length, or after they ended, is not looked at. All randomness of a
     trajectory comes from its seed. Devices may round a matrix product by the number of rows, so the last bits of a
-    trajectory may depend on the others of its request; the same requests give the same bits on one type of device.
+    trajectory may depend on the others of its request. The same requests give the same bits on one type of device, on a
+    GPU only if its compiler is told not to time several ways to compute a product and take the fastest.
 
     Args:
         env: what :func:`rido.jax.adapt` takes.
@@ -102,6 +104,7 @@ class JaxSimulator:
         observation_space: None: observations are plain arrays.
         critic: what a function of the user's becomes as a critic.
         name: what the environment is called in results.
+        warnings: why another process may round differently.
     """
 
     lockstep = True
@@ -137,6 +140,7 @@ class JaxSimulator:
         self._sizes = tuple(size for size in sizes if size < most) + ((most,) if most <= sizes[-1] else ())
         self.num_envs = self._sizes[-1]
         self._together = _TOGETHER.get(jax.default_backend(), _LARGE_TOGETHER)
+        self.warnings = _warnings(jax.default_backend(), os.environ.get("XLA_FLAGS", ""))
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
         """Collects one trajectory per length, each from its own seed, and returns them in the same order."""
@@ -303,6 +307,12 @@ def _resolve_policy(policy: Any, default: Callable[[float], Any] | None, gamma: 
     if not callable(policy) or inspect.isclass(policy):
         raise ValueError(f"policy must be a JAX function of one observation or 'module:attribute', got {policy!r:.80}")
     return JaxPolicy(policy, function_name(policy))
+
+
+def _warnings(backend: str, flags: str) -> tuple[str, ...]:
+    if backend != "gpu" or "--xla_gpu_deterministic_ops=true" in flags:
+        return ()
+    return ("another process may round differently: XLA_FLAGS=--xla_gpu_deterministic_ops=true would prevent it",)
 
 
 class _Itself:
