@@ -15,7 +15,8 @@ from rido import Estimate, RewardMoments, Schedule
 from rido.envs.lqg import expected_return, value
 from rido.envs.lqg import weights as lqg_weights
 from rido.jax import JaxCritic, JaxEnv, JaxSimulator, adapt, lqg, navigation, pendulum
-from rido.jax.simulator import _tiles
+from rido.jax import simulator as jax_simulator
+from rido.jax.programs import seed_words
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.summaries import SummedMoments
@@ -68,8 +69,7 @@ def both_ways(simulator, horizon, gamma, batches=2):
     rewards, sums, before, first = RewardMoments(horizon, gamma=gamma), SummedMoments(horizon, gamma=gamma), None, 0
     for batch in range(batches):
         schedule = Schedule.from_lengths(mixed_lengths(horizon, 150, seed=batch), horizon)
-        words = SOURCE.generate_state(2, np.uint32)
-        seeds = simulator._programs_for(None).seeds(words, np.uint32(first), count=schedule.trajectories)
+        seeds = simulator._programs_for(None).seeds(seed_words(SOURCE, first), count=schedule.trajectories)
         rewards.update(simulator.rollout(schedule.lengths, np.asarray(seeds).tolist()))
         before = simulator.summarise(schedule, SOURCE, first, before=before)
         sums.update(before.rewards)
@@ -142,6 +142,30 @@ def test_sums_say_what_the_rewards_say(env):
     one, other = Estimate.from_moments(sums), Estimate.from_moments(rewards)
     assert one.value == pytest.approx(other.value, rel=1e-6)
     assert one.standard_error == pytest.approx(other.standard_error, rel=1e-4)
+
+
+def test_calls_and_parts_do_not_change_the_sums(monkeypatch):
+    """Several blocks in one call as on a GPU, and a schedule in parts as for billions of trajectories."""
+    simulator = JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=16)
+    schedule = Schedule.from_lengths(mixed_lengths(HORIZON, 60), HORIZON)
+    one = simulator.summarise(schedule, SOURCE, 0).rewards
+    simulator._together = 4
+    other = simulator.summarise(schedule, SOURCE, 0).rewards
+    np.testing.assert_allclose(other.products, one.products, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(other.taken, one.taken)
+    monkeypatch.setattr(jax_simulator, "_MOST_AT_ONCE", 25)
+    parts = simulator.summarise(schedule, SOURCE, 0).rewards
+    np.testing.assert_array_equal(parts.planned, schedule.counts)
+    assert parts.transitions != one.transitions  # other trajectories, each with its index, got other lengths
+    assert abs(parts.transitions - one.transitions) < 0.3 * one.transitions
+
+
+def test_seeds_are_distinct_beyond_32_bits():
+    seeds = JaxSimulator(LQG, horizon=HORIZON)._programs_for(None).seeds
+    words = [seed_words(SOURCE, index) for index in (0, 5, 1 << 31, 1 << 40)]
+    found = [np.asarray(seeds(part, count=8)) for part in words]
+    np.testing.assert_array_equal(found[0][5:], found[1][:3])
+    assert np.unique(np.concatenate([found[0], *found[2:]])).size == 24
 
 
 def test_a_large_common_reward_costs_the_sums_no_digits():
@@ -241,7 +265,7 @@ def test_a_policy_may_draw_from_its_key():
 def test_tiles_hold_every_planned_sample(planned, steps):
     sizes = (16, 64, 128)
     planned = np.append(planned, np.zeros(-planned.size % steps, dtype=planned.dtype))
-    tiles = list(_tiles(planned, sizes, steps))
+    tiles = list(jax_simulator._tiles(planned, sizes, steps))
     ends = [first + rows[0] for first, rows in tiles]
     assert all(end == first for end, (first, _) in zip(ends, tiles[1:], strict=False))
     assert (ends[-1] if ends else 0) >= planned[0]

@@ -99,9 +99,12 @@ class Collector:
         assert isinstance(self._simulator, SummarisingSimulator)
         started = time.perf_counter()
         source = seed_source(self._entropy)
-        found = self._simulator.summarise(
-            schedule, source, self.trajectories, critic=self.critic, before=self._summarised
-        )
+        try:
+            found = self._simulator.summarise(
+                schedule, source, self.trajectories, critic=self.critic, before=self._summarised
+            )
+        except SimulationError as error:
+            raise self._in_evaluation(error) from None
         self._summarised = found
         if found.starts is not None:
             self._starts.append(found.starts)
@@ -228,12 +231,14 @@ class Collector:
             else:
                 piece = self._observe(lengths[:count], seeds, view)
         except SimulationError as error:
-            index = self.trajectories + error.trajectory
-            raise SimulationError(index, error.step, error.seed, error.reason) from error.__cause__
+            raise self._in_evaluation(error) from error.__cause__
         piece = dataclasses.replace(piece, seconds=time.perf_counter() - started)
         if self._record is not None:
             self._record.append(piece)
         return piece
+
+    def _in_evaluation(self, error: SimulationError) -> SimulationError:
+        return SimulationError(self.trajectories + error.trajectory, error.step, error.seed, error.reason)
 
     def _observe(self, lengths: NDArray[np.int64], seeds: list[int], view: View | None) -> Piece:
         assert isinstance(self._simulator, ObservingSimulator)

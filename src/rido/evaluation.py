@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rido import _checks
 from rido.clock import Allowance
 from rido.collection import Collector
+from rido.critic import Critic
 from rido.estimate import Estimate
 from rido.fitting import RESET_SHARE, FittedCritic
 from rido.judging import Judge
@@ -139,11 +140,11 @@ def evaluate(
             if strategy == "adaptive":
                 chosen = partial(chosen, reset_price=allowance.costs.reset_price)
         first = chosen(horizon=horizon, budget=size, gamma=gamma)
-        own = hasattr(running, "critic") and callable(critic)
+        own = hasattr(running, "as_critic") and callable(critic) and not isinstance(critic, Critic)
         return _Task(
             make=chosen,
             strategy=first,
-            critic=running.critic(critic) if own else critic,  # type: ignore[attr-defined]
+            critic=running.as_critic(critic) if own else critic,  # type: ignore[attr-defined]
             summing=(
                 isinstance(running, SummarisingSimulator)
                 and run is None  # which records the rewards

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 from rido.jax.envs import JaxEnv
 
@@ -89,16 +90,15 @@ class Programs:
         channels = [tables[name].reshape(self.channels, -1) for name in NUMBERS]
         return tables["taken"], jnp.concatenate(channels, axis=1)
 
-    def _begin(self, words: jax.Array, index: jax.Array, row: jax.Array, rows: int) -> tuple[Tree, Tree]:
+    def _begin(self, source: jax.Array, row: jax.Array, rows: int) -> tuple[Tree, Tree]:
         """Starts trajectories; returns them, and the place of their numbers.
 
         Args:
-            words: what all seeds come from.
-            index: of the first trajectory in the evaluation.
+            source: what their seeds come from, as in :func:`seed_words`.
             row: of the first trajectory in the schedule.
             rows: number of trajectories.
         """
-        carry = self._start(_seeds(words, index, rows))
+        carry = self._start(_seeds(source, rows))
         return carry, (jnp.zeros((self.channels, self.width, rows)), row, jnp.int32(0))
 
     def _start(self, seeds: jax.Array) -> Tree:
@@ -194,8 +194,15 @@ class Programs:
         return carry, (buffer, row, first + self._steps), tables
 
 
-def _seeds(words: jax.Array, index: jax.Array, count: int) -> jax.Array:
-    """Returns the seeds of trajectories from an index on, each from its own index and two words alone."""
-    base = jax.random.fold_in(jax.random.key(words[0]), words[1])
-    keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(index + jnp.arange(count, dtype=jnp.uint32))
+def seed_words(source: np.random.SeedSequence, index: int) -> NDArray[np.uint32]:
+    """Returns what the seeds of trajectories come from, starting with that of an index."""
+    high, low = divmod(index, 1 << 31)  # so that no sum of a word and a row overflows
+    if high:
+        source = np.random.SeedSequence(source.entropy, spawn_key=(*source.spawn_key, 0, high))
+    return np.array([*source.generate_state(2, np.uint32), low], dtype=np.uint32)
+
+
+def _seeds(source: jax.Array, count: int) -> jax.Array:
+    base = jax.random.fold_in(jax.random.key(source[0]), source[1])
+    keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(source[2] + jnp.arange(count, dtype=jnp.uint32))
     return jax.vmap(lambda key: jax.random.bits(key, dtype=jnp.uint32))(keys)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from rido import _checks
 from rido.critic import Critic, FunctionCritic
 from rido.jax.envs import adapt
-from rido.jax.programs import NUMBERS, Programs
+from rido.jax.programs import NUMBERS, Programs, seed_words
 from rido.policies import function_name, import_attribute, stack, take
 from rido.schedule import Schedule
 from rido.simulators.base import Observed, SimulationError, Summarised
@@ -32,6 +33,7 @@ _LARGE_SIZES = (16384, 65536, 131072, 262144, 524288)
 # Blocks of steps of the smallest tiles in one call, because these take no longer than the call.
 _TOGETHER = {"cpu": 1}
 _LARGE_TOGETHER = 8
+_MOST_AT_ONCE = 1 << 30  # trajectories of one schedule that are counted in 32 bits
 _MOST_NUMBERS = 1 << 29  # rewards of trajectories that are run together
 
 
@@ -102,14 +104,14 @@ class JaxSimulator:
         policy: the policy.
         lockstep: that requests must not depend on how fast the device is, because rounding may depend on them.
         observation_space: None: observations are plain arrays.
-        critic: what a function of the user's becomes as a critic.
+        as_critic: what a function of the user's becomes as a critic.
         name: what the environment is called in results.
         warnings: why another process may round differently.
     """
 
     lockstep = True
     observation_space = None
-    critic = JaxCritic
+    as_critic = JaxCritic
 
     def __init__(
         self,
@@ -164,9 +166,9 @@ class JaxSimulator:
         self, source: np.random.SeedSequence, first: int, count: int, critic: JaxCritic
     ) -> NDArray[np.float64]:
         """Returns the critic's values of first observations, without taking a step; see :meth:`summarise`."""
-        programs, words = self._programs_for(critic), source.generate_state(2, np.uint32)
+        programs = self._programs_for(critic)
         parts = [
-            programs.start(programs.seeds(words, np.uint32(first + row), count=size))[4]
+            programs.start(programs.seeds(seed_words(source, first + row), count=size))[4]
             for row, size in _split(count, self._sizes)
         ]
         return np.concatenate([np.asarray(part, np.float64) for part in parts])[:count]
@@ -191,12 +193,14 @@ class JaxSimulator:
             critic: makes a signal of the rewards, if there is one.
             before: what came before, with which this is to be added up.
         """
-        programs, words = self._programs_for(critic), source.generate_state(2, np.uint32)
+        if schedule.trajectories > _MOST_AT_ONCE:
+            return self._summarise_parts(schedule, source, first, critic, before)
+        programs = self._programs_for(critic)
         planned = np.zeros(programs.width, dtype=np.int32)
         planned[: self._horizon] = schedule.counts
         tables, starts = programs.open(planned, None if before is None else self._centres(before, programs)), []
         for row, sizes in _tiles(planned, self._sizes, self._steps):
-            carry, work = programs.begin(words, np.uint32(first + row), np.int32(row), rows=sizes[0])
+            carry, work = programs.begin(seed_words(source, first + row), np.int32(row), rows=sizes[0])
             if critic is not None:
                 starts.append(carry[4])
             for size, blocks in _runs(sizes, self._sizes[0], self._together):
@@ -205,10 +209,10 @@ class JaxSimulator:
                 carry, work, tables = programs.summarise(carry, work, tables, blocks=blocks)
         taken, numbers = _fetch(programs.close(tables))
         channels = [self._summary(schedule, taken, channel.astype(np.float64)) for channel in numbers]
-        if not all(np.isfinite(np.triu(channel.products)).all() for channel in channels):
-            seeds = programs.seeds(words, np.uint32(first), count=schedule.trajectories)
-            self.rollout(schedule.lengths, np.asarray(seeds).tolist())  # names the trajectory
-            raise ValueError("critic must return finite values, got others")
+        for channel, what in zip(channels, ("rewards", "critic's values"), strict=False):
+            if not np.isfinite(np.triu(channel.products)).all():
+                self._name_the_failure(schedule, source, first)
+                raise ValueError(f"{what} must be finite and their squares add up to a float32, got others")
         if critic is None:
             return Summarised(channels[0], None, None)
         values = np.concatenate([np.asarray(part, np.float64) for part in starts])
@@ -216,6 +220,40 @@ class JaxSimulator:
 
     def close(self) -> None:
         """Does nothing: there is nothing to close."""
+
+    def _summarise_parts(
+        self,
+        schedule: Schedule,
+        source: np.random.SeedSequence,
+        first: int,
+        critic: JaxCritic | None,
+        before: Summarised | None,
+    ) -> Summarised:
+        """Collects a schedule of more trajectories than the device can count, some after the other."""
+        parts = -(-schedule.trajectories // _MOST_AT_ONCE)
+        found: list[Summarised] = []
+        for part in range(parts):
+            share = Schedule((schedule.counts + part) // parts)  # they add up, and never increase
+            found.append(self.summarise(share, source, first, critic=critic, before=found[0] if found else before))
+            first += share.trajectories
+        signals = [part.signal for part in found if part.signal is not None]
+        starts = [part.starts for part in found if part.starts is not None]
+        return Summarised(
+            functools.reduce(operator.add, [part.rewards for part in found]),
+            functools.reduce(operator.add, signals) if signals else None,
+            np.concatenate(starts) if starts else None,
+        )
+
+    def _name_the_failure(self, schedule: Schedule, source: np.random.SeedSequence, first: int) -> None:
+        """Raises an error that names the trajectory with a bad reward, if it is found again."""
+        programs, lengths = self._programs_for(None), schedule.lengths
+        for row in range(0, lengths.size, self.num_envs):
+            seeds = np.asarray(programs.seeds(seed_words(source, first + row), count=self.num_envs)).tolist()
+            part = lengths[row : row + self.num_envs]
+            try:
+                self.rollout(part, seeds[: part.size])
+            except SimulationError as error:
+                raise SimulationError(row + error.trajectory, error.step, error.seed, error.reason) from None
 
     def _summary(self, schedule: Schedule, taken: NDArray[np.int32], numbers: NDArray[np.float64]) -> Summary:
         width, horizon = taken.size, self._horizon
