@@ -188,12 +188,17 @@ def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
     if isinstance(env, JaxEnv):
         return env
     if hasattr(env, "step_env") and hasattr(env, "default_params"):
-        return from_gymnax(env)
+        return _adapted(from_gymnax, env)
     if hasattr(env, "observation_size") and hasattr(env, "reset"):
-        return from_brax(env)
+        return _adapted(from_brax, env)
     raise ValueError(
         f"env must be a JaxEnv, a gymnax or Brax environment, or one of {', '.join(_BUILT_IN)}, got {env!r:.80}"
     )
+
+
+@functools.lru_cache(maxsize=16)
+def _adapted(how: Callable[[Any], JaxEnv], env: Any) -> JaxEnv:
+    return how(env)
 
 
 def _deviation(parameter: float, noise: str) -> float:

@@ -78,11 +78,11 @@ class Programs:
             "planned": planned,
             "fresh": jnp.bool_(centre is None),
             "taken": jnp.zeros(width, dtype=jnp.int32),
-            "centre": jnp.zeros((channels, width)) if centre is None else centre,
-            "sums": jnp.zeros((channels, width, width)),
-            "products": jnp.zeros((channels, width, width)),
-            "cubes": jnp.zeros((channels, width)),
-            "fourths": jnp.zeros((channels, width)),
+            "centre": _zeros(channels, width) if centre is None else centre,
+            "sums": _zeros(channels, width, width),
+            "products": _zeros(channels, width, width),
+            "cubes": _zeros(channels, width),
+            "fourths": _zeros(channels, width),
         }
 
     def _close(self, tables: Tables) -> tuple[jax.Array, jax.Array]:
@@ -99,7 +99,7 @@ class Programs:
             rows: number of trajectories.
         """
         carry = self._start(_seeds(source, rows))
-        return carry, (jnp.zeros((self.channels, self.width, rows)), row, jnp.int32(0))
+        return carry, (_zeros(self.channels, self.width, rows), row, jnp.int32(0))
 
     def _start(self, seeds: jax.Array) -> Tree:
         keys = jax.vmap(jax.random.key)(seeds)
@@ -111,7 +111,7 @@ class Programs:
     def _value(self, observations: Tree, keys: jax.Array, taken: Any) -> jax.Array:
         """Returns the critic's values after some steps, zero where there are none to go."""
         if self._critic is None:
-            return jnp.zeros(keys.shape)
+            return _zeros(*keys.shape)
         to_go = self._horizon - jnp.asarray(taken)
         values = jax.vmap(self._critic, in_axes=(0, None))(observations, jnp.maximum(to_go, 1))
         return jnp.where(to_go > 0, values.reshape(keys.shape).astype(jnp.float32), 0.0)
@@ -129,7 +129,7 @@ class Programs:
             numbers.append(jnp.where(alive, numbers[0] + self._gamma * later - values, 0.0))
         # Loops need states of one type; environments may turn an integer into a float on the way.
         moved, seen = jax.tree.map(lambda new, old: new.astype(old.dtype), (moved, seen), (states, observations))
-        lived = jnp.where(alive & ended.astype(jnp.bool_), t + 1, lived)
+        lived = jnp.where(alive & ended.astype(jnp.bool_), t + 1, lived).astype(lived.dtype)
         return (keys, moved, seen, lived, later), (jnp.stack(numbers), seen if observing else None)
 
     def _act(self, observation: Tree, key: jax.Array) -> Tree:
@@ -192,6 +192,11 @@ class Programs:
         changed = {name: put(tables[name], here(tables[name]) + part) for name, part in added.items()}
         tables = {**tables, **changed, "centre": put(tables["centre"], centre)}
         return carry, (buffer, row, first + self._steps), tables
+
+
+def _zeros(*shape: int) -> jax.Array:
+    """Returns zeros of single precision, also where JAX was told to use double."""
+    return jnp.zeros(shape, dtype=jnp.float32)
 
 
 def seed_words(source: np.random.SeedSequence, index: int) -> NDArray[np.uint32]:

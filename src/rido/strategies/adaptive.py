@@ -4,7 +4,8 @@ Two sources tell how much each time step deserves. The *data* estimates the weig
 well where there are many samples and badly after a small pilot. The *prior* ``gamma^2t``, the weights of rewards that
 are equally uncertain at every step, knows nothing of the rewards but never errs by accident. In plain words:
 
-1.  **Pilot.** A few trajectories. Where the discount leaves almost nothing of late rewards, half of them stop early.
+1.  **Pilot.** A few trajectories, or 1% of a very large budget. Where the discount leaves almost nothing of late
+    rewards, half of them stop early.
 2.  **Phases.** Each phase adds half of what was spent so far, so that mistakes of the first plans stay small. Where so
     many trajectories were seen that there is little left to learn, it adds more.
 3.  **Smooth.** Where neighbouring weights differ no more than chance makes them differ, they are averaged.
