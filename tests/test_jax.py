@@ -275,6 +275,12 @@ def test_tiles_hold_every_planned_sample(planned, steps):
             assert (rows[block] if block < len(rows) else 0) >= alive
 
 
+def test_a_gpu_that_rounds_by_the_clock_says_so():
+    assert "XLA_FLAGS=--xla_gpu_deterministic_ops=true" in jax_simulator._warnings("gpu", "")[0]
+    assert jax_simulator._warnings("gpu", "--a=b --xla_gpu_deterministic_ops=true") == ()
+    assert jax_simulator._warnings("cpu", "") == ()
+
+
 def test_what_cannot_be_is_refused_in_one_line():
     for arguments, message in [
         ((7, swing), "env must be a JaxEnv, a gymnax or Brax environment, or one of rido/LQG-v0"),
