@@ -17,6 +17,7 @@ from rido.envs.lqg import weights as lqg_weights
 from rido.jax import JaxCritic, JaxEnv, JaxSimulator, adapt, lqg, navigation, pendulum
 from rido.jax import simulator as jax_simulator
 from rido.jax.programs import seed_words
+from rido.jax.tiles import tiles
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.summaries import SummedMoments
@@ -265,11 +266,11 @@ def test_a_policy_may_draw_from_its_key():
 def test_tiles_hold_every_planned_sample(planned, steps):
     sizes = (16, 64, 128)
     planned = np.append(planned, np.zeros(-planned.size % steps, dtype=planned.dtype))
-    tiles = list(jax_simulator._tiles(planned, sizes, steps))
-    ends = [first + rows[0] for first, rows in tiles]
-    assert all(end == first for end, (first, _) in zip(ends, tiles[1:], strict=False))
+    cut = list(tiles(planned, sizes, steps))
+    ends = [first + rows[0] for first, rows in cut]
+    assert all(end == first for end, (first, _) in zip(ends, cut[1:], strict=False))
     assert (ends[-1] if ends else 0) >= planned[0]
-    for first, rows in tiles:
+    for first, rows in cut:
         assert all(set(pair) <= set(sizes) and pair[0] >= pair[1] for pair in itertools.pairwise(rows))
         for block, alive in enumerate(np.minimum(planned[::steps] - first, rows[0])):
             assert (rows[block] if block < len(rows) else 0) >= alive

@@ -7,7 +7,7 @@ import inspect
 import math
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from rido import _checks
 from rido.critic import Critic, FunctionCritic
 from rido.jax.envs import adapt
 from rido.jax.programs import NUMBERS, Programs, seed_words
+from rido.jax.tiles import runs, split, tiles
 from rido.policies import function_name, import_attribute, stack, take
 from rido.schedule import Schedule
 from rido.simulators.base import Observed, SimulationError, Summarised
@@ -158,7 +159,7 @@ class JaxSimulator:
         programs, every = self._programs_for(None), np.asarray(seeds, dtype=np.uint32)
         parts = [
             programs.start(np.resize(every[first : first + size], size))[2]
-            for first, size in _split(every.size, self._sizes)
+            for first, size in split(every.size, self._sizes)
         ]
         return take(stack([_fetch(part) for part in parts]), np.arange(every.size))
 
@@ -169,7 +170,7 @@ class JaxSimulator:
         programs = self._programs_for(critic)
         parts = [
             programs.start(programs.seeds(seed_words(source, first + row), count=size))[4]
-            for row, size in _split(count, self._sizes)
+            for row, size in split(count, self._sizes)
         ]
         return np.concatenate([np.asarray(part, np.float64) for part in parts])[:count]
 
@@ -199,11 +200,11 @@ class JaxSimulator:
         planned = np.zeros(programs.width, dtype=np.int32)
         planned[: self._horizon] = schedule.counts
         tables, starts = programs.open(planned, None if before is None else self._centres(before, programs)), []
-        for row, sizes in _tiles(planned, self._sizes, self._steps):
+        for row, sizes in tiles(planned, self._sizes, self._steps):
             carry, work = programs.begin(seed_words(source, first + row), np.int32(row), rows=sizes[0])
             if critic is not None:
                 starts.append(carry[4])
-            for size, blocks in _runs(sizes, self._sizes[0], self._together):
+            for size, blocks in runs(sizes, self._sizes[0], self._together):
                 if size < carry[3].size:
                     carry, work = programs.shrink(carry, work, rows=size)
                 carry, work, tables = programs.summarise(carry, work, tables, blocks=blocks)
@@ -283,7 +284,7 @@ class JaxSimulator:
         order = np.argsort(-lengths, kind="stable")
         programs, every, parts = self._programs_for(None), np.asarray(seeds, dtype=np.uint32)[order], []
         planned = count_reached(lengths, programs.width)
-        for first, sizes in _tiles(planned, self._sizes, self._steps):
+        for first, sizes in tiles(planned, self._sizes, self._steps):
             rows = order[first : first + sizes[0]]
             carry = programs.start(np.resize(every[first : first + sizes[0]], sizes[0]))
             before, blocks = carry[2], []
@@ -375,40 +376,3 @@ def _programs(env: _Itself, policy: _Itself, critic: _Itself, horizon: int, gamm
 def _fetch(tree: Any) -> Any:
     """Returns a tree of arrays of the device as numpy's, all of them in one go."""
     return jax.device_get(tree)
-
-
-def _tiles(planned: NDArray[np.integer[Any]], sizes: tuple[int, ...], steps: int) -> Iterator[tuple[int, list[int]]]:
-    """Cuts trajectories into tiles; yields which one each starts with, and its rows in each block of steps.
-
-    Args:
-        planned: how many trajectories take each step. They come sorted, the longest first.
-        sizes: rows that a tile may have.
-        steps: time steps of a block.
-
-    Example:
-        >>> list(_tiles(np.array([70, 40, 10, 0]), (16, 64), steps=1))
-        [(0, [64, 64, 16]), (64, [16])]
-    """
-    for first, size in _split(int(planned[0]), sizes):
-        alive = planned[::steps] - first
-        yield first, [min(next(s for s in sizes if s >= min(rows, size)), size) for rows in alive[alive > 0].tolist()]
-
-
-def _runs(sizes: list[int], smallest: int, together: int) -> Iterator[tuple[int, int]]:
-    """Yields the rows and the number of blocks of each call: one, or more for the smallest tiles where that pays."""
-    while sizes:
-        blocks = together if sizes[0] == smallest and len(sizes) >= together else 1
-        yield sizes[0], blocks
-        sizes = sizes[blocks:]
-
-
-def _split(count: int, sizes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Cuts ``count`` rows into tiles of the given sizes; yields where each starts and its size.
-
-    A tile is filled up with rows that nobody looks at only where it is nearly full, or of the smallest size.
-    """
-    first = 0
-    while (left := count - first) > 0:
-        size = next(size for size in reversed(sizes) if size <= left * 4 / 3 or size == sizes[0])
-        yield first, size
-        first += size
