@@ -11,12 +11,14 @@ lint: .venv/ready
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-# torch comes first and by version: a plain torch would bring gigabytes of CUDA libraries.
+# torch comes first and by version: a plain torch would bring gigabytes of CUDA libraries. gymnax asks for an older
+# gymnasium, without which it works.
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet torch==2.13.0
 	$(BIN)/pip install --quiet --editable ".[all]" --group test --group docs
+	$(BIN)/pip install --quiet --no-deps gymnax
 	$(CHROMIUM)
 	touch $@
 
@@ -28,7 +30,8 @@ CHROMIUM = @command -v chromedriver >/dev/null || ! command -v apt-get >/dev/nul
 docs: .venv/ready
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
 
-# The long ones, benchmarks/adaptive.py, critic.py and train_agents.py, are run by hand: see their pages in results/.
+# The long ones, benchmarks/adaptive.py, critic.py and train_agents.py, and benchmarks/gpu/, which needs one, are run by
+# hand: see their pages in results/.
 benchmarks: .venv/ready
 	$(BIN)/python benchmarks/core.py | tee results/core.md
 	$(BIN)/python benchmarks/evaluation.py | tee results/evaluation.md

@@ -144,6 +144,16 @@ def test_unpooled_filling_takes_the_best_prefix(horizon, budget, seed):
     np.testing.assert_array_equal(added, one_by_one(weights, budget, history, costs))
 
 
+def test_very_large_budgets_are_spent_exactly_and_as_well_as_not_rounded():
+    weights = np.random.default_rng(0).gamma(0.7, 1, 200) * 0.98 ** (2 * np.arange(200))
+    history = np.full(200, 1000)
+    for budget in (10**6 + 7, 10**8 + 7, 10**11 + 7):
+        added = fill(weights, budget, history)
+        assert added.sum() == budget and (np.diff(added) <= 0).all()
+        relaxed = allocate(weights, budget + history.sum(), minimum=1000)
+        assert np.sum(weights / (history + added)) <= 1.0001 * np.sum(weights / relaxed)
+
+
 def test_an_overfull_step_does_not_mislead_large_budgets():
     """Steps that were sampled too often stand between the first and the last, which alone lack samples."""
     weights = np.array([1.0, 1e-6, 1e-6, 1.0])

@@ -12,11 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from rido import _checks
 
 # fill() weighs about this many trajectories one by one. Where the budget is for more, it first takes most of it from a
-# lower bound of the relaxed optimum, and then small shares of what is there at once. That only saves time:
-# tests/test_allocation.py compares.
+# lower bound of the relaxed optimum, and then small shares of what is left, or still smaller ones of what is there, at
+# once. That only saves time: tests/test_allocation.py compares.
 _ONE_BY_ONE = 200
 _START_SHARE = 0.9
 _AT_ONCE = 0.005
+_UNNOTICED = 0.001
 
 
 def allocate(
@@ -191,8 +192,9 @@ def fill(
         best = rates.max()
         length = longest - int((rates[::-1] >= best - abs(best) * 1e-12).argmax())
         price = prices[length - 1]
-        # So few more of the same that they change neither the counts nor what is left by much.
-        copies = max(1, int(_AT_ONCE * min(total[length - 1], left / price, most / length)))
+        # So few more of the same that they change neither the counts nor what is left by much, or the counts hardly.
+        affordable, there = min(left / price, most / length), total[length - 1]
+        copies = max(1, int(_AT_ONCE * min(there, affordable)), int(min(_UNNOTICED * there, affordable)))
         added[:length] += copies
         left -= copies * price
         most -= copies * length
@@ -224,12 +226,18 @@ def _lower_bound(
 
     if budget < costs[0] or limit < 1:
         return np.zeros(root.size, dtype=np.int64)
-    low, high = 0.0, 1.0 / root[0]
-    while share(high) < _START_SHARE:
-        low, high = high, 2 * high
-    for _ in range(12):
+    # This level would spend at least the budget, because steps with more than their optimum give nothing back.
+    low, reached = 0.0, 0.0
+    affordable = (budget + float(history @ costs)) / float(root @ costs)
+    high = min(affordable, (limit + float(history.sum())) / float(root.sum()))
+    for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if share(middle) < _START_SHARE else (low, middle)
+        if (there := share(middle)) >= _START_SHARE:
+            high = middle
+        else:
+            low, reached = middle, there
+        if reached >= 0.95 * _START_SHARE:
+            break
     return np.floor(np.minimum.accumulate(free(low))).astype(np.int64)
 
 

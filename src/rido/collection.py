@@ -13,14 +13,25 @@ from numpy.typing import NDArray
 from rido.critic import AgentCritic, Critic, signal, value
 from rido.estimate import Estimate
 from rido.fitting import FittedCritic, Pilot, View, own_value
-from rido.moments import RewardMoments
+from rido.moments import Moments, RewardMoments
 from rido.policies import take
 from rido.progress import Progress
 from rido.runfile import Milestone, Piece, RunFile, RunFileError
-from rido.simulators.base import ObservingSimulator, SimulationError, Simulator, trajectory_seeds
+from rido.schedule import Schedule
+from rido.simulators.base import (
+    ObservingSimulator,
+    SimulationError,
+    Simulator,
+    Summarised,
+    SummarisingSimulator,
+    seed_source,
+    trajectory_seeds,
+)
+from rido.summaries import Summary, SummedMoments
 from rido.trajectories import Trajectories, concatenate
 
 _PIECE_SECONDS = 2.0  # schedules are collected and recorded in pieces of about this long: what a crash may cost
+_PIECE_TRANSITIONS = 1 << 24  # or of this many at most, where pieces must not depend on the time
 _RESETS = 1024  # resets in one piece; fixed, because a critic may round a row by its place in the batch
 _RESET_STREAM = 1  # of seeds
 _FEWEST_RESETS = 32  # even if first observations seem to be all alike
@@ -35,8 +46,10 @@ class Collector:
         gamma: discount factor.
         entropy: what all seeds come from.
         record: the run file, if there is one.
+        summing: whether the simulator keeps rewards to itself and says what they come to.
 
     Attributes:
+        summing: the same.
         critic: makes a signal of what is collected from now on; None for plain rewards.
         plain: moments of all rewards that were collected, whatever the critic.
         trajectories: trajectories collected.
@@ -46,7 +59,14 @@ class Collector:
     """
 
     def __init__(
-        self, simulator: Simulator, *, horizon: int, gamma: float, entropy: int, record: RunFile | None
+        self,
+        simulator: Simulator,
+        *,
+        horizon: int,
+        gamma: float,
+        entropy: int,
+        record: RunFile | None,
+        summing: bool = False,
     ) -> None:
         self._simulator = simulator
         self._entropy = entropy
@@ -56,8 +76,10 @@ class Collector:
         self._round = 0
         self._starts: list[NDArray[np.float64]] = []
         self._reset_values: list[NDArray[np.float64]] = []
+        self._summarised: Summarised | None = None
         self.critic: Critic | None = None
-        self.plain = RewardMoments(horizon, gamma=gamma)
+        self.summing = summing
+        self.plain: Moments = (SummedMoments if summing else RewardMoments)(horizon, gamma=gamma)
         self.trajectories = 0
         self.seconds = 0.0
         self.reset_seconds = 0.0
@@ -71,6 +93,28 @@ class Collector:
                 self._starts.append(piece.signal.starts)
             parts.append(piece.trajectories if piece.signal is None else piece.signal.trajectories)
         return concatenate(parts)
+
+    def summarise(self, schedule: Schedule, bar: Progress) -> Summary:
+        """Returns what trajectories of a schedule come to: their signal if there is a critic, else their rewards."""
+        assert isinstance(self._simulator, SummarisingSimulator)
+        started = time.perf_counter()
+        source = seed_source(self._entropy)
+        try:
+            found = self._simulator.summarise(
+                schedule, source, self.trajectories, critic=self.critic, before=self._summarised
+            )
+        except SimulationError as error:
+            raise self._in_evaluation(error) from None
+        self._summarised = found
+        if found.starts is not None:
+            self._starts.append(found.starts)
+        taken = time.perf_counter() - started
+        self.trajectories += schedule.trajectories
+        self.seconds += taken
+        self.busy_seconds += taken
+        self.plain.update(found.rewards)
+        bar.advance(found.rewards.transitions)
+        return found.rewards if found.signal is None else found.signal
 
     def pilot(self, lengths: NDArray[np.int64], view: View, bar: Progress) -> Pilot:
         """Returns trajectories of these lengths with what a critic may be fitted on."""
@@ -123,8 +167,9 @@ class Collector:
         wanted = most if error == 0 else min(most, spread * (1 - share) / share / error**2)
         count = int(min(max(wanted, _FEWEST_RESETS), most))
         started = time.perf_counter()
-        for first in range(0, count, _RESETS):
-            size = min(_RESETS, count - first)
+        piece = self._simulator.num_envs if self.summing else _RESETS
+        for first in range(0, count, piece):
+            size = min(piece, count - first)
             starts, seconds = self._resets.popleft() if self._resets else self._reset(first, size)
             if starts.size != size:
                 raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
@@ -171,9 +216,13 @@ class Collector:
 
     def _simulate(self, lengths: NDArray[np.int64], view: View | None) -> Piece:
         """Collects the first of these lengths: one for each environment, and more if they are quick."""
-        rate = self.plain.transitions / self.seconds if self.seconds > 0 else 0.0
-        count = int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS))
-        count = min(max(count, self._simulator.num_envs), lengths.size)
+        count = self._simulator.num_envs
+        if getattr(self._simulator, "lockstep", False):
+            count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
+        elif self.seconds > 0:
+            rate = self.plain.transitions / self.seconds
+            count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
+        count = min(count, lengths.size)
         seeds = trajectory_seeds(self._entropy, self.trajectories, count)
         started = time.perf_counter()
         try:
@@ -182,12 +231,14 @@ class Collector:
             else:
                 piece = self._observe(lengths[:count], seeds, view)
         except SimulationError as error:
-            index = self.trajectories + error.trajectory
-            raise SimulationError(index, error.step, error.seed, error.reason) from error.__cause__
+            raise self._in_evaluation(error) from error.__cause__
         piece = dataclasses.replace(piece, seconds=time.perf_counter() - started)
         if self._record is not None:
             self._record.append(piece)
         return piece
+
+    def _in_evaluation(self, error: SimulationError) -> SimulationError:
+        return SimulationError(self.trajectories + error.trajectory, error.step, error.seed, error.reason)
 
     def _observe(self, lengths: NDArray[np.int64], seeds: list[int], view: View | None) -> Piece:
         assert isinstance(self._simulator, ObservingSimulator)
@@ -205,6 +256,10 @@ class Collector:
     def _reset(self, first: int, count: int) -> tuple[NDArray[np.float64], float]:
         assert isinstance(self._simulator, ObservingSimulator) and self.critic is not None
         started = time.perf_counter()
+        if self.summing:
+            assert isinstance(self._simulator, SummarisingSimulator)
+            values = self._simulator.start_values(seed_source(self._entropy, _RESET_STREAM), first, count, self.critic)
+            return values, time.perf_counter() - started
         observations = self._simulator.starts(trajectory_seeds(self._entropy, first, count, stream=_RESET_STREAM))
         starts = value(self.critic, observations, np.full(count, self.plain.horizon))
         seconds = time.perf_counter() - started

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rido import _checks
 from rido.allocation import hoeffding_weights
-from rido.moments import RewardMoments
+from rido.moments import Moments
 from rido.schedule import Schedule
 
 # Where the t interval stops holding what it promises; results/adaptive.md counts missed and false alarms.
@@ -40,15 +40,12 @@ class Estimate:
     early_ends: bool
 
     @classmethod
-    def from_moments(cls, moments: RewardMoments) -> "Estimate":
+    def from_moments(cls, moments: Moments) -> "Estimate":
         """Estimates the return from everything these moments have seen.
 
-        The value is the sum of discounted mean rewards, which is (1) of the paper with its sums exchanged. Its standard
-        error adds the squares of what each trajectory contributed, ``sum_t gamma^t (R_t - mean_t) / n_t``, each
-        term scaled by ``sqrt(n_t / (n_t - 1))`` for the mean that was taken from the same data.
-
-        Its degrees of freedom are Satterthwaite's: trajectories of one length h estimate a part V_h of the variance
-        with n_h - 1 degrees of freedom, and together they have ``(sum_h V_h)^2 / sum_h V_h^2 / (n_h - 1)``.
+        The value is the sum of discounted mean rewards, which is (1) of the paper with its sums exchanged. The degrees
+        of freedom of its error are Satterthwaite's, ``(sum_h V_h)^2 / sum_h V_h^2 / d_h`` for parts V_h of the
+        variance with d_h each.
         """
         schedule = Schedule(moments.counts)
         counts = schedule.counts
@@ -56,11 +53,9 @@ class Estimate:
             raise ValueError("an estimate needs at least one trajectory of full length, got none")
         error, freedom = math.inf, 0.0
         if counts[-1] > 1:
-            contributions = moments.project(moments.discounts / np.sqrt(counts * (counts - 1.0)))
-            number = np.bincount(moments.lengths)
-            parts = np.bincount(moments.lengths, contributions**2).astype(np.float64)
+            parts, freedoms = moments.error_parts()
             error = math.sqrt(parts.sum())
-            freedom = _satterthwaite(parts, np.maximum(number - 1.0, 1.0), default=float(counts[-1] - 1))
+            freedom = _satterthwaite(parts, freedoms, default=float(counts[-1] - 1))
         return cls(
             value=float(moments.discounts @ moments.means),
             standard_error=error,
@@ -114,7 +109,7 @@ class Estimate:
         return self.value - half_width, self.value + half_width
 
 
-def interval_warnings(moments: RewardMoments, estimate: Estimate) -> tuple[str, ...]:
+def interval_warnings(moments: Moments, estimate: Estimate) -> tuple[str, ...]:
     """Returns what in these rewards speaks against the t interval of the estimate, one sentence for each cause."""
     warnings = []
     if estimate.degrees_of_freedom < _FEWEST_DEGREES:
@@ -128,10 +123,7 @@ def interval_warnings(moments: RewardMoments, estimate: Estimate) -> tuple[str, 
             "all trajectories gave the same rewards: the interval has no width, which rare rewards may break"
         )
     if 0 < estimate.standard_error < math.inf:
-        counts = moments.counts
-        contributions = moments.project(moments.discounts / np.sqrt(counts * (counts - 1.0)))
-        skewness = abs(float(np.sum(contributions**3))) / estimate.standard_error**3
-        kurtosis = moments.kurtosis
+        skewness, kurtosis = abs(moments.skewness), moments.kurtosis
         if kurtosis > _LARGEST_KURTOSIS:
             warnings.append(
                 f"rewards have heavy tails (kurtosis {kurtosis:.0f}, normal is 3): rare rewards that were not seen may "

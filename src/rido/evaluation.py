@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rido import _checks
 from rido.clock import Allowance
 from rido.collection import Collector
+from rido.critic import Critic
 from rido.estimate import Estimate
 from rido.fitting import RESET_SHARE, FittedCritic
 from rido.judging import Judge
@@ -24,7 +25,7 @@ from rido.progress import Progress
 from rido.result import Evaluation, critic_gain, uniform_transitions
 from rido.runfile import RunFile
 from rido.schedule import Schedule
-from rido.simulators.base import Simulator
+from rido.simulators.base import Simulator, SummarisingSimulator
 from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
 from rido.trajectories import concatenate
 
@@ -37,6 +38,8 @@ _STRATEGIES: dict[str, Callable[..., Strategy]] = {
 
 _LEAST_PILOT = 5  # trajectories, where a strategy plans everything at once and a critic is to be chosen before
 _RESET_BUDGET = 0.1  # share of the budget that is kept for resets where they cost transitions
+_SUMMED_BUDGET = 1_000_000  # transitions beyond which rewards stay on a device that can sum them up
+_SUMMED_HORIZON = 4096  # steps up to which it can: sums are T x T tables
 
 
 def evaluate(
@@ -64,10 +67,12 @@ def evaluate(
     """Estimates the expected discounted return of a policy with the least error for a budget of transitions.
 
     Args:
-        env: a Gymnasium id, a function that makes an environment, an environment, a VectorEnv without autoreset, or any
-            simulator of your own with a method ``rollout(lengths, seeds)``.
+        env: a Gymnasium id, a function that makes an environment, an environment, a VectorEnv without autoreset, an
+            environment in JAX (see :func:`rido.jax.adapt`), or any simulator of your own with a method
+            ``rollout(lengths, seeds)``.
         policy: an SB3 model or the path of its zip, a function of a batch of observations, "random", or
-            "module:attribute". Not needed for the paper's domains (``rido/LQG-v0`` and so on) and own simulators.
+            "module:attribute"; in JAX a function of one observation. Not needed for the paper's domains
+            (``rido/LQG-v0`` and so on) and own simulators.
         budget: transitions to spend; never exceeded. Needed unless there is a ``time_budget``.
         gamma: discount factor in (0, 1].
         horizon: steps over which the return is summed. If not given, as many as leave out 0.1% of the return
@@ -81,7 +86,8 @@ def evaluate(
         critic: a value function to carry the estimate, so that transitions pay only for its errors. It may be
             wrong: that costs precision, not correctness. A function ``V(observations, steps_to_go)`` on batches;
             "policy" for the agent's own; "fit" for one fitted on the first trajectories, which then serve for nothing
-            else; "auto" to take what promises the least error, which may be none.
+            else; "auto" to take what promises the least error, which may be none. In JAX the function is of one
+            observation, and runs on the device.
         max_resets: the most resets that estimate the critic's expectation over first states. There are as many as
             make them 5% of the variance; if not given, at most two for each transition of the budget.
         reset_cost: what such a reset costs in transitions. Where it does, at most a tenth of the budget goes there.
@@ -89,8 +95,8 @@ def evaluate(
         num_envs: environments to run side by side, in each worker. It does not change the result.
         workers: processes to collect in. They do not change the result, and pay where a step of the environment is
             slow; see :class:`rido.simulators.workers.WorkerSimulator`.
-        simulator: "gymnasium", "workers", "envpool", "ray", or a function that makes a simulator and takes what they
-            take, such as ``partial(RaySimulator, address="auto")``.
+        simulator: "gymnasium", "workers", "envpool", "ray", "jax", or a function that makes a simulator and takes what
+            they take, such as ``partial(RaySimulator, address="auto")``.
         deterministic: whether an agent takes its most likely action or samples one.
         run: a file that records the run. If it is there already, the run goes on where it was.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
@@ -105,7 +111,9 @@ def evaluate(
         2000
     """
     gamma = _checks.discount("gamma", gamma)
-    horizon = resolve_horizon(env, horizon, gamma)
+    if simulator is None and _is_in_jax(env):
+        simulator = "jax"
+    horizon = resolve_horizon(env, horizon, gamma, in_jax=simulator == "jax")
     make = _STRATEGIES.get(strategy) if isinstance(strategy, str) else strategy
     if make is None:
         _checks.choice("strategy", strategy, tuple(_STRATEGIES))
@@ -132,10 +140,18 @@ def evaluate(
             if strategy == "adaptive":
                 chosen = partial(chosen, reset_price=allowance.costs.reset_price)
         first = chosen(horizon=horizon, budget=size, gamma=gamma)
+        own = hasattr(running, "as_critic") and callable(critic) and not isinstance(critic, Critic)
         return _Task(
             make=chosen,
             strategy=first,
-            critic=critic,
+            critic=running.as_critic(critic) if own else critic,  # type: ignore[attr-defined]
+            summing=(
+                isinstance(running, SummarisingSimulator)
+                and run is None  # which records the rewards
+                and (critic is None or own)
+                and horizon <= _SUMMED_HORIZON
+                and first.budget > _SUMMED_BUDGET
+            ),
             max_resets=2 * first.budget if max_resets is None else _checks.integer("max_resets", max_resets, least=2),
             reset_cost=_checks.not_negative("reset_cost", reset_cost),
             seed=seed,
@@ -161,7 +177,8 @@ def evaluate(
             "deterministic": deterministic,
             "policy_fingerprint": running.policy.fingerprint,
         }
-        return _evaluate(begin(running), running, _environment_name(env), configuration)
+        name = running.name if hasattr(running, "name") and not isinstance(env, str) else _environment_name(env)
+        return _evaluate(begin(running), running, name, configuration)
     finally:
         running.close()
 
@@ -188,6 +205,7 @@ class _Task:
     make: Callable[..., Strategy]
     strategy: Strategy
     critic: str | Callable[..., Any] | None
+    summing: bool
     max_resets: int
     reset_cost: float
     seed: int | None
@@ -241,7 +259,14 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
         )
         seed = record.configuration["seed"]
     entropy = secrets.randbits(64) if seed is None else seed
-    collector = Collector(simulator, horizon=strategy.horizon, gamma=strategy.gamma, entropy=entropy, record=record)
+    collector = Collector(
+        simulator,
+        horizon=strategy.horizon,
+        gamma=strategy.gamma,
+        entropy=entropy,
+        record=record,
+        summing=task.summing,
+    )
     planning = -time.perf_counter()
     try:
         with Progress(strategy.budget, shown=task.progress) as bar:
@@ -292,6 +317,8 @@ def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> St
     while (schedule := pace.ask(strategy)) is not None:
         if judge.view is not None and collector.trajectories == 0:
             strategy = _pilot(task, strategy, schedule, judge, collector, bar)
+        elif collector.summing:
+            strategy.tell(collector.summarise(schedule, bar))
         else:
             strategy.tell(collector.collect(schedule.lengths, bar))
         if strategy.spent > spent:
@@ -371,11 +398,15 @@ def _with_starts(estimate: Estimate, starts: NDArray[np.float64]) -> Estimate:
     )
 
 
-def resolve_horizon(env: Any, horizon: int | None, gamma: float) -> int:
+def resolve_horizon(env: Any, horizon: int | None, gamma: float, *, in_jax: bool = False) -> int:
     """Returns the horizon that was asked for, or else the one that gamma and the environment's time limit suggest."""
     if horizon is not None:
         return _checks.integer("horizon", horizon, least=1)
-    if isinstance(env, str):
+    if in_jax and not (isinstance(env, str) and ":" not in env):
+        from rido.jax import adapt
+
+        limit = adapt(env).time_limit
+    elif isinstance(env, str):
         from rido.simulators.environments import find_spec
 
         limit = find_spec(env).max_episode_steps
@@ -390,7 +421,7 @@ def _simulator_kind(simulator: str | Callable[..., Simulator] | None, workers: i
         simulator = "gymnasium" if workers == 1 else "workers"
     if callable(simulator):
         return simulator
-    match _checks.choice("simulator", simulator, ("gymnasium", "workers", "envpool", "ray")):
+    match _checks.choice("simulator", simulator, ("gymnasium", "workers", "envpool", "ray", "jax")):
         case "workers":
             from rido.simulators.workers import WorkerSimulator
 
@@ -403,10 +434,22 @@ def _simulator_kind(simulator: str | Callable[..., Simulator] | None, workers: i
             from rido.simulators.ray import RaySimulator
 
             return RaySimulator
+        case "jax":
+            if workers != 1:
+                raise ValueError(f"workers must be 1 with JAX, which uses the whole device, got {workers}")
+            from rido.jax import JaxSimulator
+
+            return JaxSimulator
         case _:
             from rido.simulators.gymnasium import GymnasiumSimulator
 
             return GymnasiumSimulator
+
+
+def _is_in_jax(env: Any) -> bool:
+    """Whether this is an environment in JAX, found out without importing it."""
+    own = type(env).__module__ == "rido.jax.envs"
+    return own or hasattr(env, "step_env") or (hasattr(env, "observation_size") and not hasattr(env, "spec"))
 
 
 def _environment_name(env: Any) -> str:

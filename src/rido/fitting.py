@@ -8,7 +8,7 @@ compares with boosted trees.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rido.allocation import pool
 from rido.critic import AgentCritic, Critic, Signal, signal_of_values
-from rido.moments import RewardMoments
+from rido.moments import Moments, RewardMoments
 from rido.trajectories import Trajectories
 
 Floats = NDArray[np.float64]
@@ -253,7 +253,7 @@ def _to_go(pilot: Pilot, ends: Floats) -> Floats:
     return to_go[:, :width][np.arange(width) < rows[:, None]]
 
 
-def spread(moments: list[RewardMoments]) -> float:
+def spread(moments: Sequence[Moments]) -> float:
     """Returns the variance that is left per budget of 1 under the best schedule, by the weights of some moments."""
     weights = np.mean([part.weights() for part in moments], axis=0)
     survival = np.mean([part.survival for part in moments], axis=0)

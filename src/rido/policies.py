@@ -121,7 +121,7 @@ def resolve_policy(
         return agents.load_agent(policy, observation_space, action_space, deterministic=deterministic)
     if isinstance(policy, str) and ":" in policy:
         return resolve_policy(
-            _import_attribute(policy),
+            import_attribute("policy", policy),
             observation_space=observation_space,
             action_space=action_space,
             deterministic=deterministic,
@@ -147,7 +147,7 @@ class FunctionPolicy(Policy):
     """
 
     def __init__(self, function: Callable[..., Any], action_space: gym.Space[Any]) -> None:
-        self.name = _function_name(function)
+        self.name = function_name(function)
         self._function = function
         self._action_shape = action_space.shape or ()
         self._rowwise = getattr(function, "rowwise", False) is True
@@ -298,20 +298,22 @@ def _is_sb3_model(policy: Any) -> bool:
     return bool(packages & {"stable_baselines3", "sb3_contrib"}) and hasattr(policy, "predict")
 
 
-def _import_attribute(reference: str) -> Any:
+def import_attribute(name: str, reference: str) -> Any:
+    """What a "module:attribute" names; errors speak of the argument with this name."""
     module, _, attribute = reference.partition(":")
     try:
         found = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"policy must be an importable 'module:attribute', got {reference!r}: {error}") from error
+        raise ValueError(f"{name} must be an importable 'module:attribute', got {reference!r}: {error}") from error
     if isinstance(found, str):
-        raise ValueError(f"policy {reference!r} must not be a string, got {found!r}")
+        raise ValueError(f"{name} {reference!r} must not be a string, got {found!r}")
     return found
 
 
-def _function_name(function: Callable[..., Any]) -> str:
+def function_name(function: Callable[..., Any]) -> str:
+    """What a function is called in results: its ``name`` if it has one, else where it is defined."""
     name = getattr(function, "name", None)
     if isinstance(name, str):
         return name

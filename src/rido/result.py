@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rido.estimate import Estimate
 from rido.fitting import spread
-from rido.moments import RewardMoments
+from rido.moments import Moments
 from rido.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Evaluation:
         return evaluation_html(self)
 
 
-def uniform_transitions(plain: RewardMoments, error: float) -> float:
+def uniform_transitions(plain: Moments, error: float) -> float:
     """Returns what full-length trajectories would cost for a standard error, by the moments of plain rewards."""
     if not 0 < error < math.inf or plain.counts[-1] < 2:
         return math.nan
@@ -145,7 +145,7 @@ def uniform_transitions(plain: RewardMoments, error: float) -> float:
     return variance / error**2 * float(plain.survival.sum()) if variance > 0 else math.nan
 
 
-def critic_gain(plain: RewardMoments, error: float) -> float:
+def critic_gain(plain: Moments, error: float) -> float:
     """Returns the variance that plain rewards would leave under their best schedule, over that which was reached."""
     if not 0 < error < math.inf or plain.counts[-1] < 2:
         return math.nan

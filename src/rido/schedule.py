@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rido import _checks
 from rido.allocation import fill, hoeffding_weights
+from rido.trajectories import count_reached
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -54,7 +55,7 @@ class Schedule:
             raise ValueError(
                 f"lengths must be between 1 and the horizon {horizon}, got {lengths.min()} to {lengths.max()}"
             )
-        return cls(np.cumsum(np.bincount(lengths, minlength=horizon + 1)[:0:-1])[::-1])
+        return cls(count_reached(lengths, horizon))
 
     @classmethod
     def uniform(cls, horizon: int, budget: int) -> "Schedule":

@@ -77,6 +77,10 @@ class Trajectories:
         """Transitions that were taken in all."""
         return int(self.steps.sum())
 
+    def counts(self, horizon: int) -> NDArray[np.int64]:
+        """Returns how many of the trajectories are planned to take each step."""
+        return count_reached(self.lengths, horizon)
+
     def __len__(self) -> int:
         return self.lengths.size
 
@@ -92,6 +96,12 @@ def concatenate(batches: "list[Trajectories]") -> Trajectories:
         np.concatenate([batch.lengths for batch in batches]),
         np.concatenate([batch.steps for batch in batches]),
     )
+
+
+def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]:
+    """Returns how many trajectories of these lengths take each step."""
+    counts: NDArray[np.int64] = np.cumsum(np.bincount(lengths, minlength=horizon + 1)[:0:-1])[::-1]
+    return counts
 
 
 def pad(flat: NDArray[np.float64], lengths: NDArray[np.int64], width: int) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ import pytest
 
 from helpers import run
 from processes import autoregressive, first_step, last_step, lqg
-from rido import Adaptive, Estimate, RewardMoments, Trajectories
+from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories
 from rido.study import compare
 
 
@@ -42,6 +42,19 @@ def test_phases_add_half_of_what_was_spent():
     spent = np.cumsum([schedule.transitions for schedule in schedules])
     growth = spent[1:-1] / spent[:-2]
     np.testing.assert_allclose(growth, 1.5, atol=0.15)
+
+
+def test_large_budgets_take_few_plans_and_are_spent_as_well():
+    """Independent normal rewards, whose weights are known; half of a percent is more than 1,000 trajectories leave."""
+    deviations, budget = np.linspace(3, 1, 20), 2_000_000
+    strategy = Adaptive(horizon=20, budget=budget, gamma=0.9)
+    schedules = run(
+        strategy, lambda rng, count, horizon: rng.normal(size=(count, horizon)) * deviations, np.random.default_rng(0)
+    )
+    assert schedules[0].trajectories == budget // 20 // 100 and len(schedules) <= 4
+    weights = 0.81 ** np.arange(20) * deviations**2
+    best = Schedule.optimal(weights, budget).variance(weights)
+    assert strategy.estimate().schedule.variance(weights) < 1.005 * best
 
 
 def test_nothing_varies_nothing_breaks():

@@ -42,6 +42,10 @@ def evaluate_command(
         str | None, typer.Option(metavar="ADDRESS", help="Collect on a Ray cluster; 'local' starts one here.")
     ] = None,
     envpool: Annotated[bool, typer.Option("--envpool", help="Collect with EnvPool.")] = False,
+    simulator: Annotated[
+        str | None,
+        typer.Option(help="gymnasium, workers, envpool, ray, or jax: on a GPU if there is one, with a policy in JAX."),
+    ] = None,
     stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample the agent's actions.")] = False,
     env_kwarg: EnvKwargOption = None,
     run: Annotated[Path | None, typer.Option(help="Record the run in this file, or go on with it.")] = None,
@@ -63,7 +67,7 @@ def evaluate_command(
             seed=seed,
             num_envs=num_envs,
             workers=workers,
-            simulator=_simulator(ray, envpool),
+            simulator=_simulator(simulator, ray, envpool),
             deterministic=not stochastic,
             run=run,
             env_kwargs=parse_arguments(env_kwarg),
@@ -76,10 +80,12 @@ def evaluate_command(
     print(f"samples per step, {counts[0]:,} of the first to {counts[-1]:,} of the last: {sparkline(counts)}")
 
 
-def _simulator(ray: str | None, envpool: bool) -> Any:
-    """Returns what collects: a name or a simulator to be made; None for what fits the number of workers."""
+def _simulator(name: str | None, ray: str | None, envpool: bool) -> Any:
+    """Returns what collects: a name or a simulator to be made; None for what fits environment and workers."""
+    if sum([name is not None, ray is not None, envpool]) > 1:
+        raise ValueError("simulator must be given once, got more than one of --simulator, --ray and --envpool")
     if ray is None:
-        return "envpool" if envpool else None
+        return "envpool" if envpool else name
     from rido.simulators.ray import RaySimulator
 
     return partial(RaySimulator, address=None if ray == "local" else ray)

@@ -7,6 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.schedule import Schedule
+from rido.summaries import Summary
 from rido.trajectories import Trajectories
 
 
@@ -15,6 +17,9 @@ class Simulator(Protocol):
 
     Attributes:
         num_envs: trajectories that it runs side by side; a good number to ask for at once.
+
+    One that has an attribute ``lockstep`` that is True is asked for at most ``num_envs`` at once, and never for more or
+    less because of the time that it took: for devices that round by the number of rows.
     """
 
     num_envs: int
@@ -66,6 +71,50 @@ class ObservingSimulator(Simulator, Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Summarised:
+    """What trajectories come to that stay where they were made.
+
+    Attributes:
+        rewards: sums over the rewards.
+        signal: sums over what a critic made of them, if there is one.
+        starts: the critic's value of what each trajectory saw first, if there is one.
+    """
+
+    rewards: Summary
+    signal: Summary | None
+    starts: NDArray[np.float64] | None
+
+
+@runtime_checkable
+class SummarisingSimulator(Simulator, Protocol):
+    """A simulator that can keep the rewards to itself, for runs in which moving them would take longest."""
+
+    def summarise(
+        self,
+        schedule: Schedule,
+        source: np.random.SeedSequence,
+        first: int,
+        *,
+        critic: Any = None,
+        before: Summarised | None = None,
+    ) -> Summarised:
+        """Collects the trajectories of a schedule, and returns only what they come to.
+
+        Args:
+            schedule: how many samples of each step.
+            source: what the randomness comes from; that of a trajectory depends on it and the trajectory's index alone.
+            first: index of the first trajectory.
+            critic: makes a signal of the rewards, if there is one.
+            before: what came before, with which this is to be added up; best with the same centre.
+        """
+        ...
+
+    def start_values(self, source: np.random.SeedSequence, first: int, count: int, critic: Any) -> NDArray[np.float64]:
+        """Returns a critic's values of so many first observations, without taking a step."""
+        ...
+
+
 class SimulationError(RuntimeError):
     """A trajectory that could not be collected.
 
@@ -91,8 +140,13 @@ def trajectory_seeds(entropy: int, first: int, count: int, *, stream: int = 0) -
     place of its sequence), so it does not matter in which order or in how many pieces trajectories are
     collected. Seeds have 32 bits, which every environment takes. Another stream gives other, independent seeds.
     """
-    generator = np.random.Philox(np.random.SeedSequence(entropy, spawn_key=(stream,) if stream else ()))
+    generator = np.random.Philox(seed_source(entropy, stream))
     generator.advance(first // 4)  # it moves by blocks of four numbers
     numbers = generator.random_raw(count + first % 4)[first % 4 :]
     seeds: list[int] = (numbers >> np.uint64(32)).tolist()
     return seeds
+
+
+def seed_source(entropy: int, stream: int = 0) -> np.random.SeedSequence:
+    """Returns what the randomness of an evaluation comes from; another stream gives other, independent numbers."""
+    return np.random.SeedSequence(entropy, spawn_key=(stream,) if stream else ())

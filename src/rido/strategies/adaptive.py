@@ -4,8 +4,10 @@ Two sources tell how much each time step deserves. The *data* estimates the weig
 well where there are many samples and badly after a small pilot. The *prior* ``gamma^2t``, the weights of rewards that
 are equally uncertain at every step, knows nothing of the rewards but never errs by accident. In plain words:
 
-1.  **Pilot.** A few trajectories. Where the discount leaves almost nothing of late rewards, half of them stop early.
-2.  **Phases.** Each phase adds half of what was spent so far, so that mistakes of the first plans stay small.
+1.  **Pilot.** A few trajectories, or 1% of a very large budget. Where the discount leaves almost nothing of late
+    rewards, half of them stop early.
+2.  **Phases.** Each phase adds half of what was spent so far, so that mistakes of the first plans stay small. Where so
+    many trajectories were seen that there is little left to learn, it adds more.
 3.  **Smooth.** Where neighbouring weights differ no more than chance makes them differ, they are averaged.
 4.  **Temper.** While there are few full-length trajectories, the weights are drawn towards the prior.
 5.  **Hedge.** A small part of each phase follows the prior alone. Steps that look quiet are looked at again.
@@ -25,15 +27,18 @@ from numpy.typing import NDArray
 
 from rido.allocation import fill, pool
 from rido.estimate import Estimate
-from rido.moments import RewardMoments
+from rido.moments import Moments
 from rido.schedule import Schedule
 from rido.strategies.base import Strategy
 
 Array = NDArray[np.float64]
 
 _LEAST_PILOT = 5  # trajectories, where the budget is large enough
+_PILOT_SHARE = 0.01  # of the budget at least, which counts where the budget is very large
 _REACH = 0.02  # the pilot's short trajectories end where gamma^t falls to this
 _GROWTH = 0.5  # transitions of a phase, as a share of those before it
+_PLENTY = 200  # full-length trajectories, beyond which weights are known well enough for longer phases
+_LONGER = 80  # of them, beyond, for each time that everything before is added
 _LEAST_GROWTH = 0.25  # the same at the least, where ``until`` is close
 _RELEARN = 1.2  # weights are learned again when this many times the transitions have been spent
 _WINDOW = 0.05  # half-width of the moving average, as a share of the horizon
@@ -118,7 +123,8 @@ class Adaptive(Strategy):
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far; with ``unbiased`` the mean of the two halves' own."""
         if self.unbiased and len(self._told) >= 2:
-            return Estimate.mean([Estimate.from_moments(self._half(which)) for which in range(2)])
+            halves = [self._moments_of(self._told[which::2]) for which in range(2)]
+            return Estimate.mean([Estimate.from_moments(half) for half in halves])
         estimate = super().estimate()
         if self.until is None or not 0 < estimate.standard_error < math.inf:
             return estimate
@@ -147,7 +153,7 @@ class Adaptive(Strategy):
             return self._plan_half(len(self._told))
         if self.spent == 0:
             return self._pilot(self.budget / (2 * self.horizon))
-        size = _GROWTH * self.spent
+        size = max(_GROWTH, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
         if self.until is not None:
             if _half_width(self.estimate(), 0.95) <= self.until:
                 return None
@@ -156,7 +162,9 @@ class Adaptive(Strategy):
 
     def _pilot(self, most: float) -> Schedule:
         """Returns full-length trajectories, half of them cut where the discount leaves little of what follows."""
-        count = int(min(max(_LEAST_PILOT, math.ceil(math.sqrt(self.budget / self.horizon))), max(2, most)))
+        affordable = self.budget / self.horizon
+        wanted = max(_LEAST_PILOT, math.ceil(math.sqrt(affordable)), math.ceil(_PILOT_SHARE * affordable))
+        count = int(min(wanted, max(2, most)))
         reach = self.horizon if self.gamma == 1 else math.ceil(math.log(_REACH) / math.log(self.gamma))
         full = count if reach >= self.horizon else max(2, count // 2)
         return Schedule(np.where(np.arange(self.horizon) < reach, count, full))
@@ -200,17 +208,10 @@ class Adaptive(Strategy):
             return pilot
         if rounds == 4:
             return None
-        other = RewardMoments(self.horizon, gamma=self.gamma)
-        other.update(self._told[3 - rounds])
+        other = self._moments_of([self._told[3 - rounds]])
         lesson = _learn(other, self.reset_price)
         left = (self.budget + rounds % 2) // 2 - other.transitions
         return Schedule(fill(lesson.weights, math.inf, pilot.counts, costs=lesson.costs, limit=left, pooled=False))
-
-    def _half(self, which: int) -> RewardMoments:
-        moments = RewardMoments(self.horizon, gamma=self.gamma)
-        for batch in self._told[which::2]:
-            moments.update(batch)
-        return moments
 
 
 def _half_width(estimate: Estimate, confidence: float) -> float:
@@ -218,7 +219,7 @@ def _half_width(estimate: Estimate, confidence: float) -> float:
     return (high - low) / 2
 
 
-def _learn(moments: RewardMoments, reset_price: float) -> _Lesson:
+def _learn(moments: Moments, reset_price: float) -> _Lesson:
     """Returns the weights to plan with: the data's, smoothed and tempered."""
     counts = moments.counts
     prior = np.maximum(moments.discounts**2, 1e-12)

@@ -1,6 +1,7 @@
 """Strategy: how every strategy is asked for trajectories and told of their rewards."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ from numpy.typing import NDArray
 from rido import _checks
 from rido.estimate import Estimate, interval_warnings
 from rido.guarantee import guaranteed_interval
-from rido.moments import RewardMoments
+from rido.moments import Moments, RewardMoments
 from rido.schedule import Schedule
+from rido.summaries import Summary, SummedMoments
 from rido.trajectories import Trajectories, concatenate
 
 
@@ -36,11 +38,11 @@ class Strategy(ABC):
         self.budget = _checks.integer("budget", budget, least=1)
         if self.budget < self.horizon:
             raise ValueError(f"budget must pay for one full trajectory of {self.horizon} steps, got {self.budget}")
-        self.moments = RewardMoments(self.horizon, gamma=gamma)
-        self.gamma = self.moments.gamma
+        self.gamma = _checks.discount("gamma", gamma)
+        self.moments: Moments = RewardMoments(self.horizon, gamma=gamma)
         self.options: dict[str, Any] = {}
         self._asked: Schedule | None = None
-        self._told: list[Trajectories] = []
+        self._told: list[Trajectories | Summary] = []
 
     @property
     def spent(self) -> int:
@@ -53,19 +55,22 @@ class Strategy(ABC):
             self._asked = self._plan(self.budget - self.spent)
         return self._asked
 
-    def tell(self, trajectories: Trajectories) -> None:
-        """Takes in the trajectories last asked for, in any order."""
+    def tell(self, trajectories: Trajectories | Summary) -> None:
+        """Takes in the trajectories last asked for, in any order, or what they come to; always the same of the two."""
         if self._asked is None:
             raise ValueError("tell() was called before ask()")
-        told = Schedule.from_lengths(trajectories.lengths, self.horizon)
+        told = Schedule(trajectories.counts(self.horizon))
         if told != self._asked:
             raise ValueError(
                 f"lengths must be those of the schedule asked for, {self._asked.trajectories} trajectories with "
                 f"{self._asked.transitions} steps, got {told.trajectories} with {told.transitions}"
             )
+        if self._told:
+            self.moments.update(trajectories)
+        else:
+            self.moments = self._moments_of([trajectories])
         self._asked = None
         self._told.append(trajectories)
-        self.moments.update(trajectories)
 
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far."""
@@ -82,7 +87,7 @@ class Strategy(ABC):
             confidence: the probability of holding J.
         """
         return guaranteed_interval(
-            self._told,
+            self._rewards(),
             horizon=self.horizon,
             gamma=self.gamma,
             reward_range=reward_range,
@@ -98,12 +103,13 @@ class Strategy(ABC):
         """Returns all this strategy knows as plain arrays, for :meth:`restore`."""
         if not self._told:
             return {name: np.zeros(0) for name in ("rewards", "lengths", "steps", "batches")}
-        everything = concatenate(self._told)
+        told = self._rewards()
+        everything = concatenate(told)
         return {
             "rewards": everything.flat,
             "lengths": everything.lengths,
             "steps": everything.steps,
-            "batches": np.array([len(batch) for batch in self._told]),
+            "batches": np.array([len(batch) for batch in told]),
         }
 
     def restore(self, state: dict[str, NDArray[np.generic]]) -> None:
@@ -117,6 +123,19 @@ class Strategy(ABC):
             if batch[1].size:
                 self.ask()
                 self.tell(Trajectories(*batch))
+
+    def _rewards(self) -> list[Trajectories]:
+        batches = [batch for batch in self._told if isinstance(batch, Trajectories)]
+        if len(batches) < len(self._told):
+            raise ValueError("the rewards were not told, only what they come to: a smaller budget keeps them")
+        return batches
+
+    def _moments_of(self, batches: Sequence[Trajectories | Summary]) -> Moments:
+        kind = SummedMoments if isinstance(batches[0], Summary) else RewardMoments
+        moments: Moments = kind(self.horizon, gamma=self.gamma)
+        for batch in batches:
+            moments.update(batch)
+        return moments
 
     @abstractmethod
     def _plan(self, left: int) -> Schedule | None:

@@ -1,0 +1,301 @@
+"""Simulators in JAX against their numpy and Gymnasium counterparts, and their sums against their rewards."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from rido import Estimate, RewardMoments, Schedule
+from rido.envs.lqg import expected_return, value
+from rido.envs.lqg import weights as lqg_weights
+from rido.jax import JaxCritic, JaxEnv, JaxSimulator, adapt, lqg, navigation, pendulum
+from rido.jax import simulator as jax_simulator
+from rido.jax.programs import seed_words
+from rido.jax.tiles import tiles
+from rido.simulators import SimulationError, trajectory_seeds
+from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.summaries import SummedMoments
+
+SOURCE = np.random.SeedSequence(5)
+LQG = lqg()
+HORIZON = 40
+
+
+def swing(observation):
+    return jnp.tanh(observation[2:] - 3 * observation[1:2])
+
+
+def swing_numpy(observations):
+    return np.tanh(observations[:, 2:] - 3 * observations[:, 1:2])
+
+
+def stay(observation):
+    return observation
+
+
+def mortal(death):
+    """Reward 1 a step; ends after each step with a given probability, and gives NaN afterwards."""
+
+    def reset(key):
+        return jnp.float32(0.0), jnp.zeros(1)
+
+    def step(key, state, action):
+        ended = jax.random.uniform(key) < death
+        return jnp.where(ended, jnp.nan, state), jnp.zeros(1), 1.0 + state, ended
+
+    return JaxEnv("Mortal", reset, step)
+
+
+MORTAL = mortal(0.1)
+
+
+def mixed_lengths(horizon, count, seed=0):
+    return np.concatenate([[horizon] * 2, np.random.default_rng(seed).integers(1, horizon + 1, count - 2)])
+
+
+def moments_of(simulator, horizon, count, gamma):
+    moments = RewardMoments(horizon, gamma=gamma)
+    moments.update(simulator.rollout(np.full(count, horizon), trajectory_seeds(3, 0, count)))
+    return moments
+
+
+def both_ways(simulator, horizon, gamma, batches=2):
+    """The same trajectories once by their rewards and once by their sums."""
+    rewards, sums, before, first = RewardMoments(horizon, gamma=gamma), SummedMoments(horizon, gamma=gamma), None, 0
+    for batch in range(batches):
+        schedule = Schedule.from_lengths(mixed_lengths(horizon, 150, seed=batch), horizon)
+        seeds = simulator._programs_for(None).seeds(seed_words(SOURCE, first), count=schedule.trajectories)
+        rewards.update(simulator.rollout(schedule.lengths, np.asarray(seeds).tolist()))
+        before = simulator.summarise(schedule, SOURCE, first, before=before)
+        sums.update(before.rewards)
+        first += schedule.trajectories
+    return rewards, sums
+
+
+@pytest.mark.parametrize(("env", "policy"), [(LQG, None), (MORTAL, stay)], ids=["LQG", "early ends"])
+def test_a_trajectory_depends_on_its_seed_only(env, policy):
+    """What simulators/test_contract.py asks of all simulators; not there, because it forks and JAX has threads."""
+    simulator = JaxSimulator(env, policy, horizon=HORIZON, gamma=0.9, num_envs=64)
+    lengths, seeds = mixed_lengths(HORIZON, 50), np.asarray(trajectory_seeds(1, 0, 50))
+    together = simulator.rollout(lengths, seeds)
+    np.testing.assert_array_equal(together.lengths, lengths)
+    order = np.random.default_rng(0).permutation(50)
+    shuffled = simulator.rollout(lengths[order], seeds[order]).rewards[np.argsort(order)]
+    full = simulator.rollout(np.full(50, HORIZON), seeds).rewards
+    alone = simulator.rollout(lengths[7:8], seeds[7:8]).flat
+    np.testing.assert_array_equal(alone, together.rewards[7, : lengths[7]])
+    for row, length in enumerate(lengths):
+        np.testing.assert_array_equal(together.rewards[row, :length], shuffled[row, :length])
+        np.testing.assert_array_equal(together.rewards[row, :length], full[row, :length])
+    with pytest.raises(ValueError, match="lengths must be from 1 to the horizon 40, got 41 to 41"):
+        simulator.rollout(np.array([41]), [1])
+    with pytest.raises(ValueError, match="seeds must be one for each of 2 trajectories, got 1"):
+        simulator.rollout(np.array([4, 4]), [1])
+
+
+@pytest.mark.parametrize(
+    ("env", "policy", "numpy_env", "numpy_policy"),
+    [
+        (LQG, None, "rido/LQG-v0", None),
+        (navigation(), None, "rido/Navigation-v0", None),
+        (pendulum(), swing, "Pendulum-v1", swing_numpy),
+    ],
+    ids=["LQG", "Navigation", "Pendulum"],
+)
+def test_domains_agree_with_the_numpy_ones_in_distribution(env, policy, numpy_env, numpy_policy):
+    """Returns and every weight f_t over 2,000 trajectories each; one false alarm in 10,000."""
+    horizon, gamma, count = 130 if "Nav" in numpy_env else 40, 0.99, 2000
+    ours = moments_of(JaxSimulator(env, policy, horizon=horizon, gamma=0.9), horizon, count, gamma)
+    theirs = moments_of(GymnasiumSimulator(numpy_env, numpy_policy, horizon=horizon, gamma=0.9), horizon, count, gamma)
+    one, other = Estimate.from_moments(ours), Estimate.from_moments(theirs)
+    assert abs(one.value - other.value) < 4.2 * math.hypot(one.standard_error, other.standard_error)
+    (weights, noise), (numpy_weights, numpy_noise) = ours.weights_with_variances(), theirs.weights_with_variances()
+    worst = np.abs(weights - numpy_weights) / np.sqrt(noise + numpy_noise + 1e-9)
+    assert worst.max() < stats.norm.isf(0.25e-4 / horizon) + 1  # one more for the tails of fourth moments
+
+
+def test_lqg_agrees_with_its_closed_forms():
+    """One false alarm in 15,000 for the value; weights within 15%, ten standard errors."""
+    moments = moments_of(JaxSimulator(LQG, horizon=HORIZON, gamma=0.9), HORIZON, 20_000, 0.9)
+    estimate = Estimate.from_moments(moments)
+    assert abs(estimate.value - expected_return(HORIZON, 0.9)) < 4 * estimate.standard_error
+    np.testing.assert_allclose(moments.weights()[:4], lqg_weights(HORIZON, 0.9)[:4], rtol=0.15)
+
+
+@pytest.mark.parametrize("env", [LQG, MORTAL], ids=["LQG", "early ends"])
+def test_sums_say_what_the_rewards_say(env):
+    """Up to the single precision of the device."""
+    policy = None if env is LQG else stay
+    rewards, sums = both_ways(JaxSimulator(env, policy, horizon=HORIZON, gamma=0.9, num_envs=64), HORIZON, 0.9)
+    np.testing.assert_array_equal(sums.counts, rewards.counts)
+    np.testing.assert_array_equal(sums.survival, rewards.survival)
+    for name in ("means", "variances", "kurtosis"):
+        np.testing.assert_allclose(getattr(sums, name), getattr(rewards, name), rtol=1e-5, atol=1e-6)
+    scale = np.abs(rewards.weights()).max()
+    for covariance in ("paired", "paper"):
+        np.testing.assert_allclose(sums.weights(covariance), rewards.weights(covariance), rtol=1e-4, atol=1e-5 * scale)
+    one, other = Estimate.from_moments(sums), Estimate.from_moments(rewards)
+    assert one.value == pytest.approx(other.value, rel=1e-6)
+    assert one.standard_error == pytest.approx(other.standard_error, rel=1e-4)
+
+
+def test_calls_and_parts_do_not_change_the_sums(monkeypatch):
+    """Several blocks in one call as on a GPU, and a schedule in parts as for billions of trajectories."""
+    simulator = JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=16)
+    schedule = Schedule.from_lengths(mixed_lengths(HORIZON, 60), HORIZON)
+    one = simulator.summarise(schedule, SOURCE, 0).rewards
+    simulator._together = 4
+    other = simulator.summarise(schedule, SOURCE, 0).rewards
+    np.testing.assert_allclose(other.products, one.products, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(other.taken, one.taken)
+    monkeypatch.setattr(jax_simulator, "_MOST_AT_ONCE", 25)
+    parts = simulator.summarise(schedule, SOURCE, 0).rewards
+    np.testing.assert_array_equal(parts.planned, schedule.counts)
+    assert parts.transitions != one.transitions  # other trajectories, each with its index, got other lengths
+    assert abs(parts.transitions - one.transitions) < 0.3 * one.transitions
+
+
+def test_seeds_are_distinct_beyond_32_bits():
+    seeds = JaxSimulator(LQG, horizon=HORIZON)._programs_for(None).seeds
+    words = [seed_words(SOURCE, index) for index in (0, 5, 1 << 31, 1 << 40)]
+    found = [np.asarray(seeds(part, count=8)) for part in words]
+    np.testing.assert_array_equal(found[0][5:], found[1][:3])
+    assert np.unique(np.concatenate([found[0], *found[2:]])).size == 24
+
+
+def test_a_large_common_reward_costs_the_sums_no_digits():
+    def step(key, state, action):
+        return state, state, 1000.0 + jax.random.normal(key), jnp.bool_(False)
+
+    env = JaxEnv("Offset", lambda key: (jnp.zeros(1), jnp.zeros(1)), step)
+    rewards, sums = both_ways(JaxSimulator(env, stay, horizon=20, num_envs=16), 20, 1.0)
+    np.testing.assert_allclose(sums.means, rewards.means, rtol=1e-7)
+    np.testing.assert_allclose(sums.weights(), rewards.weights(), rtol=1e-3, atol=1e-3)
+
+
+def test_early_ends_count_as_everywhere():
+    simulator = JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=64)
+    lengths, seeds = mixed_lengths(HORIZON, 300), trajectory_seeds(0, 0, 300)
+    batch = simulator.rollout(lengths, seeds)
+    np.testing.assert_array_equal(batch.rewards.sum(axis=1), batch.steps)
+    ended = batch.steps < lengths
+    assert ended.any()
+    # Survival is geometric; four standard errors, one false alarm in 15,000.
+    share = np.mean(batch.steps[lengths >= 5] >= 5)
+    assert abs(share - 0.9**4) < 4 * math.sqrt(0.9**4 * (1 - 0.9**4) / np.sum(lengths >= 5))
+    observed = simulator.observe(lengths, seeds)
+    assert observed.terminated[ended].all()
+    assert len(observed.observations) == batch.transitions + len(batch)
+
+
+def test_a_bad_reward_names_its_trajectory():
+    def step(key, state, action):
+        return state, jnp.zeros(1), jnp.where(jax.random.uniform(key) < 0.01, jnp.nan, 1.0), jnp.bool_(False)
+
+    env = JaxEnv("Bad", lambda key: (jnp.zeros(1), jnp.zeros(1)), step)
+    simulator = JaxSimulator(env, stay, horizon=20, num_envs=16)
+    with pytest.raises(SimulationError, match=r"failed at step \d+ \(seed \d+\): the reward is nan") as caught:
+        simulator.summarise(Schedule.uniform(20, 1000), SOURCE, 0)
+    with pytest.raises(SimulationError, match=rf"at step {caught.value.step} \(seed {caught.value.seed}\)"):
+        simulator.rollout(np.array([20]), [caught.value.seed])
+
+
+def lqg_critic(horizon, gamma, factor=1.0):
+    """The true value function, or a multiple of it."""
+    table = np.array([[float(value(s, h, gamma)) for h in range(horizon + 1)] for s in (0.0, 1.0)])
+    curvature, constant = jnp.asarray(factor * (table[1] - table[0])), jnp.asarray(factor * table[0])
+
+    def critic(observation, steps_to_go):
+        return curvature[steps_to_go] * observation[0] ** 2 + constant[steps_to_go]
+
+    return JaxCritic(critic)
+
+
+def test_a_critic_carries_the_estimate_and_does_not_bias_it():
+    """By the sums of its signal: 4.5 standard errors, one false alarm in 150,000."""
+    horizon, gamma = 30, 0.9
+    simulator = JaxSimulator(LQG, horizon=horizon, gamma=gamma, num_envs=128)
+    critic = lqg_critic(horizon, gamma, factor=0.7)
+    found = simulator.summarise(Schedule.uniform(horizon, 400 * horizon), SOURCE, 0, critic=critic)
+    errors = []
+    for part in (found.rewards, found.signal):
+        moments = SummedMoments(horizon, gamma=gamma)
+        moments.update(part)
+        errors.append(Estimate.from_moments(moments))
+    starts = simulator.start_values(np.random.SeedSequence(6), 0, 4000, critic)
+    np.testing.assert_array_equal(found.starts[7:9], simulator.start_values(SOURCE, 7, 2, critic))
+    assert found.starts.shape == (400,) and starts.shape == (4000,)
+    assert errors[1].standard_error < 0.5 * errors[0].standard_error
+    error = math.hypot(stats.sem(starts), errors[1].standard_error)
+    assert abs(errors[1].value + starts.mean() - expected_return(horizon, gamma)) < 4.5 * error
+
+
+def test_a_critic_sees_the_same_on_the_host():
+    observations, steps = np.linspace(-3, 3, 7)[:, None].astype(np.float32), np.arange(1, 8)
+    found = lqg_critic(30, 0.9)(observations, steps)
+    np.testing.assert_allclose(
+        found, [float(value(s, int(h), 0.9)) for (s,), h in zip(observations, steps, strict=True)], rtol=1e-5
+    )
+
+
+def test_a_policy_may_draw_from_its_key():
+    """The mean of squares of normal actions; four standard errors, one false alarm in 15,000."""
+
+    def draw(observation, key):
+        return jax.random.normal(key, (1,))
+
+    def step(key, state, action):
+        return state, state, action[0] ** 2, jnp.bool_(False)
+
+    env = JaxEnv("Echo", lambda key: (jnp.zeros(1), jnp.zeros(1)), step)
+    batch = JaxSimulator(env, draw, horizon=10).rollout(np.full(100, 10), trajectory_seeds(0, 0, 100))
+    assert abs(batch.flat.mean() - 1) < 4 * math.sqrt(2 / 1000)
+    assert np.unique(batch.flat).size == 1000
+
+
+@given(
+    st.lists(st.integers(0, 300), min_size=1, max_size=9).map(lambda drops: np.cumsum(drops[::-1])[::-1]),
+    st.integers(1, 3),
+)
+def test_tiles_hold_every_planned_sample(planned, steps):
+    sizes = (16, 64, 128)
+    planned = np.append(planned, np.zeros(-planned.size % steps, dtype=planned.dtype))
+    cut = list(tiles(planned, sizes, steps))
+    ends = [first + rows[0] for first, rows in cut]
+    assert all(end == first for end, (first, _) in zip(ends, cut[1:], strict=False))
+    assert (ends[-1] if ends else 0) >= planned[0]
+    for first, rows in cut:
+        assert all(set(pair) <= set(sizes) and pair[0] >= pair[1] for pair in itertools.pairwise(rows))
+        for block, alive in enumerate(np.minimum(planned[::steps] - first, rows[0])):
+            assert (rows[block] if block < len(rows) else 0) >= alive
+
+
+def test_a_gpu_that_rounds_by_the_clock_says_so():
+    assert "XLA_FLAGS=--xla_gpu_deterministic_ops=true" in jax_simulator._warnings("gpu", "")[0]
+    assert jax_simulator._warnings("gpu", "--a=b --xla_gpu_deterministic_ops=true") == ()
+    assert jax_simulator._warnings("cpu", "") == ()
+
+
+def test_what_cannot_be_is_refused_in_one_line():
+    for arguments, message in [
+        ((7, swing), "env must be a JaxEnv, a gymnax or Brax environment, or one of rido/LQG-v0"),
+        (("CartPole-v1", swing), "env must be a JaxEnv"),
+        ((pendulum(), None), "policy must be given: a JAX function of one observation"),
+        ((pendulum(), "random"), "policy must be a JAX function of one observation or 'module:attribute'"),
+        ((pendulum(), "nowhere:policy"), "policy must be an importable 'module:attribute'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            JaxSimulator(*arguments, horizon=5)
+    with pytest.raises(ValueError, match="horizon must be at most the environment's time limit of 3 steps, got 5"):
+        JaxSimulator(JaxEnv("Short", LQG.reset, LQG.step, time_limit=3), stay, horizon=5)
+    with pytest.raises(ValueError, match="deterministic must be True with JAX"):
+        JaxSimulator(LQG, horizon=5, deterministic=False)
+    with pytest.raises(ValueError, match="env_kwargs must come with the id of a built-in environment"):
+        adapt(LQG, {"noise": "deviation"})
+    assert JaxSimulator("rido/LQG-v0", horizon=5, env_kwargs={"noise": "deviation"}, num_envs=100).num_envs == 100
