@@ -194,7 +194,14 @@ def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     command = [sys.executable, "-m", "rido", "evaluate", "slow:Slow-v0", "--policy", "random", "--gamma", "0.9"]
     command += ["--budget", "3000", "--horizon", "5", "--run", "slow.rido", "--num-envs", "2"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # shells ignore it in the background
+    )
     # Not in the first rounds: planning imports scipy.optimize, and CPython forgets the exit code of a process that was
     # interrupted while it executed a string of code, as some imports do.
     while process.poll() is None and pieces(tmp_path / "slow.rido") < 4:

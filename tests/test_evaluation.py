@@ -17,10 +17,10 @@ from scipy import stats
 
 import rido
 from environments import Faulty, Mortal, ShortIsSweet
-from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories, collection, evaluation
+from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories, collection
 from rido.envs.lqg import expected_return
 from rido.runfile import RunFileError
-from rido.simulators import SimulationError
+from rido.simulators import SimulationError, choice
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 
@@ -137,7 +137,7 @@ def test_uniform_transitions_are_what_uniform_took():
 
 
 def test_horizon_comes_from_the_discount_and_the_time_limit():
-    assert evaluation.horizon_for(0.9) == 66 and 0.9**66 <= 1e-3 < 0.9**65
+    assert choice.horizon_for(0.9) == 66 and 0.9**66 <= 1e-3 < 0.9**65
     short = rido.evaluate("Pendulum-v1", "random", budget=1000, gamma=0.9)
     assert short.schedule.horizon == 66
     assert rido.evaluate("Pendulum-v1", "random", budget=1000, gamma=0.999).schedule.horizon == 200

@@ -22,7 +22,7 @@ from rido import evaluation
 from rido.cli import app
 from rido.envs.lqg import expected_return, value
 from rido.jax import JaxSimulator
-from rido.simulators import trajectory_seeds
+from rido.simulators import choice, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -131,7 +131,7 @@ def test_gymnax_with_early_ends_agrees_with_gymnasium_and_with_uniform(summing):
 
 def test_a_gymnax_environment_is_known_by_itself_with_its_time_limit():
     env, _ = gymnax.make("MountainCar-v0")
-    assert evaluation.resolve_horizon(env, None, 1.0, in_jax=True) == 200
+    assert choice.resolve_horizon(env, None, 1.0, in_jax=True) == 200
     with pytest.raises(ValueError, match="horizon must be at most the environment's time limit of 200 steps, got 201"):
         rido.evaluate(env, lambda observation: 0, budget=1000, gamma=0.9, horizon=201)
 
@@ -159,7 +159,7 @@ def test_the_command_line_reaches_it(tmp_path, monkeypatch):
     for more, message in [
         (["--workers", "2"], "workers must be 1 with JAX"),
         (["--envpool"], "simulator must be given once"),
-        (["--critic", "policy"], "critic 'policy' must come with an SB3 agent"),
+        (["--critic", "policy"], "critic 'policy' must come with an agent"),
         (["--policy", "random"], "policy must be a JAX function of one observation"),
     ]:
         result = CliRunner().invoke(app, [*arguments, *more])
@@ -168,7 +168,7 @@ def test_the_command_line_reaches_it(tmp_path, monkeypatch):
 
 
 def test_an_id_has_the_horizon_that_it_has_elsewhere():
-    assert evaluation.resolve_horizon("Pendulum-v1", None, 0.99, in_jax=True) == 200
+    assert choice.resolve_horizon("Pendulum-v1", None, 0.99, in_jax=True) == 200
 
 
 def blocked(modules, script):

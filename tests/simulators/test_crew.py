@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from environments import Faulty, Mortal
 from rido.simulators import SimulationError, trajectory_seeds
-from rido.simulators.crew import CrewSimulator, Gone, Host, WorkerError, split
+from rido.simulators.crew import CrewSimulator, WorkerError, split
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.host import Gone, Host
 from rido.simulators.recipe import pack
 from traps import assert_same, zeros
 

@@ -21,9 +21,9 @@ from rido.cli.console import (
     print_json,
     require_writable,
 )
-from rido.evaluation import resolve_horizon
 from rido.progress import Progress
 from rido.simulators.base import trajectory_seeds
+from rido.simulators.choice import resolve_horizon
 from rido.trajectories import Trajectories, concatenate
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rido import _checks
-from rido.simulators.crew import Chunk, CrewSimulator, Event, Gone, Host
+from rido.simulators.crew import Chunk, CrewSimulator
+from rido.simulators.host import Event, Gone, Host
 from rido.simulators.recipe import pack
 
 try:

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rido import _checks
-from rido.simulators.crew import Chunk, CrewSimulator, Event, Gone, Host
+from rido.simulators.crew import Chunk, CrewSimulator
+from rido.simulators.host import Event, Gone, Host
 from rido.simulators.recipe import pack
 
 if TYPE_CHECKING:
