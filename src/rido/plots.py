@@ -167,7 +167,7 @@ def plot_comparison(comparisons: Comparison | Sequence[Comparison], *, ax: Axes 
 
 
 def plot_schedules(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
-    """Draws where each strategy's samples went: the mean over the repetitions, and a band with 90% of them.
+    """Draws where each strategy's samples went: the mean over the repetitions, and a band with 95% of them.
 
     Args:
         comparison: what :func:`rido.study.compare` returned.

@@ -11,6 +11,7 @@ from rido.cli.envs import envs_command
 from rido.cli.evaluate import evaluate_command
 from rido.cli.plan import plan_command
 from rido.cli.report import report_command
+from rido.cli.reproduce import reproduce_command
 
 app = typer.Typer(
     add_completion=False,
@@ -22,6 +23,7 @@ app.command("evaluate")(evaluate_command)
 app.command("compare")(compare_command)
 app.command("plan")(plan_command)
 app.command("report")(report_command)
+app.command("reproduce")(reproduce_command)
 app.command("envs")(envs_command)
 
 

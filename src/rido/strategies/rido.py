@@ -3,6 +3,9 @@
 import math
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rido import _checks
 from rido.allocation import allocate, round_down_and_fill, tie_negative_tail
 from rido.schedule import Schedule
@@ -59,5 +62,8 @@ class Rido(Strategy):
             return Schedule.uniform(self.horizon, size)
         weights = self.moments.weights("paper", self.beta, self.reward_range)
         minimum = 1.0 if size >= self.horizon else 0.0
-        relaxed = allocate(tie_negative_tail(weights), size, minimum=minimum)
-        return Schedule(round_down_and_fill(relaxed, size))
+        return Schedule(round_down_and_fill(self._relax(weights, size, minimum), size))
+
+    def _relax(self, weights: NDArray[np.float64], size: int, minimum: float) -> NDArray[np.float64]:
+        """Solves the relaxation of (7) of the paper."""
+        return allocate(tie_negative_tail(weights), size, minimum=minimum)

@@ -46,8 +46,8 @@ class StrategyResult:
         warned: share of repetitions that gave a warning.
         transitions: mean number of transitions taken.
         counts: mean samples of each step.
-        counts_low: samples of each step that 5% of the repetitions stay below.
-        counts_high: samples of each step that 95% of the repetitions stay below.
+        counts_low: samples of each step that 2.5% of the repetitions stay below.
+        counts_high: samples of each step that 97.5% of the repetitions stay below.
         uncovered: for each repetition whether its interval missed the truth.
         warnings: for each repetition whether there was a warning.
     """
@@ -175,6 +175,7 @@ class Bank:
         steps: steps after which the environment ended each trajectory; the horizon if not given.
 
     Attributes:
+        rewards: shape (trajectories, horizon), zero after each row's end.
         truth: the expected return.
         weights: the true f_t.
         survival: share of the trajectories that have not ended before each step.
@@ -191,6 +192,7 @@ class Bank:
             raise ValueError(f"steps must be from 1 to {self.horizon} for each trajectory, got {self._steps!r:.80}")
         alive = np.arange(self.horizon) < self._steps[:, None]
         rewards = np.where(alive, rewards, 0.0)
+        self.rewards: Array = rewards
         self._flat = rewards.ravel()
         self.survival: Array = alive.mean(axis=0)
         self.weights = true_weights(rewards, self.gamma)
@@ -264,7 +266,7 @@ def _summarise(name: str, runs: Sequence[_Run], bank: Bank, oracle: Schedule) ->
     relative = np.sum(bank.weights / counts, axis=1) / least if known else np.full(len(runs), math.nan)
     missed = np.array([not run.interval[0] <= bank.truth <= run.interval[1] for run in runs])
     warnings = np.array([run.warned for run in runs])
-    low, high = np.quantile(counts, [0.05, 0.95], axis=0)
+    low, high = np.quantile(counts, [0.025, 0.975], axis=0)
     half_width = 1.96 * _standard_error(squares)
     return StrategyResult(
         name=name,

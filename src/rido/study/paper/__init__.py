@@ -1,1 +1,6 @@
-"""The figures of the paper, and the agents that they are drawn with."""
+"""The paper's experiments, every figure and table: :func:`reproduce` and the command ``rido reproduce``."""
+
+from rido.study.paper.claims import Claim
+from rido.study.paper.reproduce import SECTIONS, reproduce
+
+__all__ = ["SECTIONS", "Claim", "reproduce"]

@@ -1,0 +1,43 @@
+"""``rido reproduce``: the paper's experiments, done again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rido.cli.console import JsonOption, one_line_errors, print_json
+
+_AGAIN = "stopped; the same command goes on where it was"
+
+
+def reproduce_command(
+    section: Annotated[
+        str, typer.Argument(help="main, schedules, beta, batch, additional, theory, runtime, or all.")
+    ] = "all",
+    runs: Annotated[int, typer.Option(min=10, help="Repetitions of every point; the paper had 1,000.")] = 100,
+    out: Annotated[Path, typer.Option(help="Folder for data, pictures and the page.")] = Path("reproduction"),
+    agents: Annotated[
+        str | None,
+        typer.Option(help='A folder of RL Baselines3 Zoo agents, or "hub" to download them (loading them runs code).'),
+    ] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Processes to work in (default: one per core).")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Reproduce the paper: every figure and table, and a verdict on each of its claims.
+
+    All data, the pictures and a page are written to a folder. A command that was stopped goes on where it was.
+    """
+    with one_line_errors(interrupted=_AGAIN):
+        from rido.study.paper import reproduce
+
+        claims = reproduce(section, runs=runs, out=out, agents=agents, processes=processes)
+    if as_json:
+        print_json({"out": str(out), "claims": [asdict(claim) for claim in claims]})
+        return
+    for claim in claims:
+        print(f"{claim.verdict:>20}  {claim.text}")
+        print(f"{'':>20}  {claim.numbers}")
+    print(f"page, pictures and data: {out / 'README.md'}")

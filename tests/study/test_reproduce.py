@@ -1,0 +1,180 @@
+"""The whole reproduction in its quick form, stopped and resumed, and where its agents come from."""
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+from rido.envs import lqg
+from rido.study.paper import SECTIONS, reproduce
+from rido.study.paper.domains import MAIN, Source, precision, record
+from rido.study.paper.policies import find_policy
+
+DOMAINS = {domain.name: domain for domain in MAIN}
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "rido", "reproduce", *map(str, arguments)]
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """Everything with 50 runs, the way a user would: the shipped agents, one command."""
+    out = tmp_path_factory.mktemp("paper")
+    done = subprocess.run(
+        command("all", "--runs", 50, "--out", out, "--json"), check=True, capture_output=True, text=True
+    )
+    return out, json.loads(done.stdout)["claims"]
+
+
+def test_everything_is_written(quick):
+    out, claims = quick
+    for section in SECTIONS:
+        assert json.loads((out / f"{section}.json").read_text())["cells"]
+        assert (out / f"{section}.npz").exists()
+        assert {claim["section"] for claim in claims} >= {section}
+    for figure in ("main", "schedules", "beta", "batch", "additional", "theory", "grouping"):
+        assert (out / f"{figure}.png").stat().st_size > 10_000
+        assert (out / f"{figure}.svg").read_text().lstrip().startswith("<?xml")
+    page = (out / "README.md").read_text()
+    assert all(claim["text"] in page and claim["numbers"] in page for claim in claims)
+    assert "nan" not in page
+
+
+def test_claims_that_even_50_runs_decide(quick):
+    """Ratios here are 0.02 to 0.3 and their errors 20%: a wrong verdict is less likely than 1e-9."""
+    _, claims = quick
+    verdicts = {claim["text"]: claim["verdict"] for claim in claims}
+    assert verdicts["LQG: RIDO beats both the uniform and the robust strategy"] == "holds"
+    assert verdicts["Navigation: RIDO and uniform beat the robust strategy"] == "holds"
+    assert verdicts["Navigation: RIDO reaches the level of the uniform strategy"] == "holds"
+    assert verdicts["Navigation: RIDO's schedule is like uniform"] == "holds"
+    assert verdicts["LQG: RIDO's schedule is like neither"] == "holds"
+    assert verdicts["Example 1: a larger beta spends more on early steps"] == "holds"
+
+
+def test_numbers_agree_with_what_is_known(quick):
+    out, _ = quick
+    section, arrays = json.loads((out / "main.json").read_text()), np.load(out / "main.npz")
+    for place, cell in enumerate(section["cells"]):
+        if "strategies" not in cell:
+            continue
+        uniform = cell["strategies"]["uniform"]
+        weights = arrays[f"/cells/{place}/weights"].sum()
+        # A uniform schedule has the variance sum f_t / n; with 50 runs its MSE is within 5 standard errors of it.
+        if cell["domain"] in ("lqg", "navigation"):
+            expected = weights * cell["horizon"] / cell["budget"]
+            assert uniform["mse"] == pytest.approx(expected, rel=5 * np.sqrt(2 / 50))
+        assert uniform["transitions"] <= cell["budget"]
+        counts = arrays[f"/cells/{place}/strategies/rido/counts"]
+        assert np.all(np.diff(counts) <= 1e-3 * counts[0])
+
+
+def test_a_second_time_nothing_is_done_again(quick):
+    out, claims = quick
+    page, cells = (out / "README.md").read_text(), {path: path.stat().st_mtime for path in out.glob("cells/**/*.json")}
+    started = time.monotonic()
+    again = reproduce("all", runs=50, out=out)
+    assert time.monotonic() - started < 60
+    assert [claim.text for claim in again] == [claim["text"] for claim in claims]
+    assert (out / "README.md").read_text() == page
+    assert {path: path.stat().st_mtime for path in out.glob("cells/**/*.json")} == cells
+
+
+def test_killed_and_resumed_gives_the_same(tmp_path):
+    settings = ("beta", "--runs", 20, "--processes", 1)
+    subprocess.run(command(*settings, "--out", tmp_path / "whole"), check=True, capture_output=True)
+    killed = tmp_path / "killed"
+    process = subprocess.Popen(
+        command(*settings, "--out", killed),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while len(list(killed.glob("cells/**/*.json"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert 3 <= len(list(killed.glob("cells/**/*.json"))) < 70
+    assert not (killed / "README.md").exists()
+    subprocess.run(command(*settings, "--out", killed), check=True, capture_output=True)
+    results = [json.loads((out / "beta.json").read_text())["cells"] for out in (killed, tmp_path / "whole")]
+    assert results[0] == results[1]
+
+
+def test_a_bank_knows_its_domain(tmp_path):
+    """LQG's mean return is the closed form within 4.5 standard errors (one false alarm in 100,000)."""
+    source = Source(DOMAINS["lqg"], 0.99, None, 2000, tmp_path)
+    for path in source.parts():
+        record(source, path)
+    found = precision(source, 0.99)
+    assert found.closed_form == pytest.approx(lqg.expected_return(100, 0.99))
+    assert abs(found.truth - found.closed_form) < 4.5 * found.truth_error
+    assert 0 < found.variance_error < 0.1
+
+
+def test_agents_from_a_folder(agents_dir, tmp_path):
+    assert find_policy(DOMAINS["ant"], agents_dir, tmp_path) == agents_dir / "trpo/Ant-v3/Ant-v3.zip"
+    assert find_policy(DOMAINS["lqg"], agents_dir, tmp_path) is None
+    assert find_policy(DOMAINS["pendulum"], tmp_path, tmp_path).suffix == ".npz"  # nothing there: the shipped one
+    with pytest.raises(ValueError, match="agents must be a folder"):
+        find_policy(DOMAINS["ant"], tmp_path / "nowhere", tmp_path)
+
+
+@pytest.fixture
+def hub(agents_dir, tmp_path):
+    """The zoo's agents, served as the hub does."""
+    for domain in MAIN:
+        if domain.zoo is None:
+            continue
+        algorithm, env = domain.zoo
+        folder = tmp_path / "hub" / f"{algorithm}-{env}" / "resolve" / "main"
+        folder.mkdir(parents=True)
+        local = agents_dir / algorithm / env
+        (folder / f"{algorithm}-{env}.zip").symlink_to(local / f"{env}.zip")
+        if (local / "vecnormalize.pkl").exists():
+            (folder / "vec_normalize.pkl").symlink_to(local / "vecnormalize.pkl")
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "hub")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def test_agents_from_the_hub(hub, agents_dir, tmp_path):
+    for name in ("pendulum", "ant"):
+        domain = DOMAINS[name]
+        path = find_policy(domain, "hub", tmp_path / "downloads", hub=hub)
+        local = find_policy(domain, agents_dir, tmp_path)
+        assert path.read_bytes() == local.read_bytes()
+        sources = [Source(domain, None, each, 1, tmp_path) for each in (path, local)]
+        assert sources[0].name == sources[1].name
+        returns = []
+        for source in sources:
+            simulator = source.simulator(num_envs=2)
+            returns.append(simulator.rollout([20, 20], [1, 2]).flat)
+            simulator.close()
+        np.testing.assert_array_equal(*returns)  # with the statistics of its observations, where there are any
+
+
+def test_a_hub_that_does_not_have_it_says_so(hub, tmp_path):
+    with pytest.raises(ConnectionError, match="could not be downloaded"):
+        find_policy(DOMAINS["pendulum"], "hub", tmp_path / "downloads", hub=f"{hub}/elsewhere")
+
+
+def test_wrong_requests_are_one_line(tmp_path):
+    done = subprocess.run(command("figure7", "--out", tmp_path), capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("rido: section must be")
+    done = subprocess.run(
+        command("main", "--out", tmp_path, "--agents", tmp_path / "nowhere"), capture_output=True, text=True
+    )
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
