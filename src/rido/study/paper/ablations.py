@@ -9,7 +9,7 @@ import numpy as np
 
 from rido.study.compare import Bank
 from rido.study.paper.domains import Source, rewards_of
-from rido.study.paper.errors import mean_square
+from rido.study.paper.errors import mean_counts, mean_square, short
 from rido.study.paper.many import many_rido
 
 BETAS = (1.0, 1.1, 5.0, 10.0, 20.0, 100.0, 1000.0)
@@ -30,13 +30,10 @@ def ablate(source: Source, budget: int, beta: float, batch: int, runs: int) -> d
     seed = zlib.crc32(f"{source.domain.name} {budget}".encode())
     values, counts = many_rido(rewards, budget=budget, gamma=1.0, batch=batch, beta=beta, runs=runs, seed=seed)
     variances = np.sum(bank.weights / counts, axis=1)
-    low, high = np.quantile(counts, [0.025, 0.975], axis=0)
     return {
         **mean_square(values - bank.truth),
         "variance": float(variances.mean()),
         "oracle_variance": bank.best_schedule(budget).variance(bank.weights),
-        "counts": counts.mean(axis=0).tolist(),
-        "counts_low": low.tolist(),
-        "counts_high": high.tolist(),
-        "errors": [float(f"{error:.6g}") for error in values - bank.truth],
+        "errors": short(values - bank.truth),
+        **mean_counts(counts),
     }

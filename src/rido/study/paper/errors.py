@@ -71,9 +71,8 @@ def evaluate_with_critic(source: Source, gamma: float, budget: int, runs: int) -
     ]
     truth = world.expected_return(gamma)
     errors = np.array([result.value for result in results]) - truth
-    counts = np.array([result.schedule.counts for result in results], dtype=np.float64)
+    counts = np.array([result.schedule.counts for result in results])
     intervals = [result.interval() for result in results]
-    low, high = np.quantile(counts, [0.025, 0.975], axis=0)
     return {
         "strategies": {
             "adaptive + critic": {
@@ -81,10 +80,8 @@ def evaluate_with_critic(source: Source, gamma: float, budget: int, runs: int) -
                 "bias": float(errors.mean()),
                 "coverage": float(np.mean([low <= truth <= high for low, high in intervals])),
                 "transitions": float(np.mean([result.transitions for result in results])),
-                "errors": _short(errors),
-                "counts": _short(counts.mean(axis=0)),
-                "counts_low": _short(low),
-                "counts_high": _short(high),
+                "errors": short(errors),
+                **mean_counts(counts),
             }
         }
     }
@@ -98,6 +95,17 @@ def mean_square(errors: Array) -> dict[str, float]:
     return {"mse": mean, "mse_low": max(0.0, mean - half_width), "mse_high": mean + half_width}
 
 
+def mean_counts(counts: NDArray[Any]) -> dict[str, list[float]]:
+    """Returns the mean schedule of runs, one row each, and the band that holds 95% of them."""
+    low, high = np.quantile(counts, [0.025, 0.975], axis=0)
+    return {"counts": short(counts.mean(axis=0)), "counts_low": short(low), "counts_high": short(high)}
+
+
+def short(values: Array) -> list[float]:
+    """Six digits are all that a study of a thousand runs can tell."""
+    return [float(f"{value:.6g}") for value in values]
+
+
 def _numbers(comparison: Comparison, name: str) -> dict[str, Any]:
     result = comparison[name]
     return {
@@ -109,16 +117,11 @@ def _numbers(comparison: Comparison, name: str) -> dict[str, Any]:
         "bias": result.bias,
         "coverage": result.coverage,
         "transitions": result.transitions,
-        "errors": _short(result.errors),
-        "counts": _short(result.counts),
-        "counts_low": _short(result.counts_low),
-        "counts_high": _short(result.counts_high),
+        "errors": short(result.errors),
+        "counts": short(result.counts),
+        "counts_low": short(result.counts_low),
+        "counts_high": short(result.counts_high),
     }
-
-
-def _short(values: Array) -> list[float]:
-    """Six digits are all that a study of a thousand runs can tell."""
-    return [float(f"{value:.6g}") for value in values]
 
 
 def _seed(source: Source, gamma: float, budget: int) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rido.schedule import Schedule
 from rido.study.compare import Bank
 from rido.study.paper.domains import Source, rewards_of
-from rido.study.paper.errors import mean_square
+from rido.study.paper.errors import mean_square, short
 from rido.study.paper.many import many_rido
 from rido.study.zoo import weights as true_weights
 
@@ -78,7 +78,7 @@ def regret(process: str, budget: int, robustness: str, runs: int) -> dict[str, A
         "ratio_high": float(np.quantile(ratios, 1 - DELTA)),
         "bound": 1 + 2 * BATCH / budget * negative / optimal,  # (9) of the paper with a constant of 1
         "optimal_variance": optimal,
-        "errors": [float(f"{error:.6g}") for error in values - bank.truth],
+        "errors": short(values - bank.truth),
     }
 
 
