@@ -57,16 +57,29 @@ def allocate(
         raise ValueError(f"minimum must be at least 0, got {minimum!r}")
     if not (np.isfinite(budget) and budget >= least * (1 - 1e-12)):
         raise ValueError(f"budget must be at least minimum * sum(costs) = {least:g}, got {budget!r}")
+    counts: NDArray[np.float64] = allocate_rows(weights[None], budget, minimum=minimum, costs=costs)[0]
+    return counts
+
+
+def allocate_rows(
+    weights: NDArray[np.float64], budget: float, *, minimum: float, costs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Solves the problem of :func:`allocate` for many weights at once, one problem per row.
+
+    The budget must pay for the minimum.
+    """
     root = np.sqrt(pool(weights, costs))
-    if root[0] == 0:
-        return np.full(weights.size, budget / costs.sum())
-    root /= root[0]
+    counts = np.full(root.shape, budget / costs.sum())
+    varied = root[:, 0] > 0
+    root = root[varied] / root[varied, :1]
     # The first k steps lie above the minimum, n = level * root; the rest at it. The level that spends the
     # budget for each k, and the largest k that keeps its own last step above the minimum:
     rest = minimum * (costs.sum() - np.cumsum(costs))
-    level = np.maximum(budget - rest, 0) / np.cumsum(costs * root)
-    above = np.flatnonzero(level * root >= minimum)
-    counts: NDArray[np.float64] = np.maximum(level[above[-1] if above.size else 0] * root, minimum)
+    level = np.maximum(budget - rest, 0) / np.cumsum(costs * root, axis=1)
+    above = level * root >= minimum
+    last = root.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)
+    last[~above.any(axis=1)] = 0
+    counts[varied] = np.maximum(np.take_along_axis(level, last[:, None], axis=1) * root, minimum)
     return counts
 
 
@@ -74,13 +87,18 @@ def pool(weights: NDArray[np.float64], costs: NDArray[np.float64]) -> NDArray[np
     """Pools ``weights / costs`` over adjacent steps until they never increase, and cuts them off at zero.
 
     This is the antitonic regression of ``weights / costs`` with weights ``costs``. Its blocks are the steps
-    that share one count in the optimal schedule, whatever the budget.
+    that share one count in the optimal schedule, whatever the budget. Rows of weights are pooled one by one.
     """
     from scipy.optimize import isotonic_regression  # takes longer to import than everything else together
 
-    fitted = isotonic_regression(weights / costs, weights=costs, increasing=False).x
-    pooled: NDArray[np.float64] = np.maximum(fitted, 0)
-    return pooled
+    ratios = np.atleast_2d(weights / costs)
+    # One call for all rows: each is lifted above the next by more than its range, so that no block reaches across.
+    lift = (np.ptp(ratios) * np.arange(len(ratios))[::-1])[:, None]
+    fitted = isotonic_regression((ratios + lift).ravel(), weights=np.tile(costs, len(ratios)), increasing=False).x
+    pooled: NDArray[np.float64] = fitted.reshape(ratios.shape) - lift
+    # The lift costs digits: what is left of a zero is a zero.
+    pooled[pooled <= 4 * np.finfo(np.float64).eps * lift.max(initial=0.0)] = 0.0
+    return pooled.reshape(weights.shape)
 
 
 def tie_negative_tail(weights: ArrayLike) -> NDArray[np.float64]:

@@ -1,7 +1,10 @@
 """Estimate: the expected return as the collected rewards tell it, with its error bars."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +14,7 @@ from rido.allocation import hoeffding_weights
 from rido.moments import Moments
 from rido.schedule import Schedule
 
-# Where the t interval stops holding what it promises; results/adaptive.md counts missed and false alarms.
-_FEWEST_DEGREES = 9
-_LARGEST_KURTOSIS = 6.0
-_LARGEST_SKEWNESS = 0.2
+_ROUNDING = 1e-12  # a standard error below this share of the sum of mean rewards is a rounding error
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,15 @@ class Estimate:
     Attributes:
         value: the estimate, (1) of the paper.
         standard_error: its standard error in units of the return; infinite when fewer than two trajectories
-            were planned to the horizon.
+            were planned to the horizon, 0 when all trajectories gave the same rewards.
         degrees_of_freedom: of the t distribution behind the interval. Where all trajectories have one length they
             are their number less one.
         schedule: planned samples of each step that the estimate rests on.
         gamma: discount factor.
         early_ends: whether the environment ended a trajectory before its planned length.
+        skewness: of the distribution of the value, from the contributions of the trajectories; 0 where not known.
+        effective_trajectories: number of equally large contributions that would leave as uncertain an error bar,
+            ``(sum x_i^2)^2 / sum x_i^4``; the degrees of freedom where not known.
     """
 
     value: float
@@ -38,57 +41,98 @@ class Estimate:
     schedule: Schedule
     gamma: float
     early_ends: bool
+    skewness: float = 0.0
+    effective_trajectories: float = field(default=0.0, compare=False)
 
     @classmethod
-    def from_moments(cls, moments: Moments) -> "Estimate":
+    def from_moments(cls, *teams: Moments) -> "Estimate":
         """Estimates the return from everything these moments have seen.
 
-        The value is the sum of discounted mean rewards, which is (1) of the paper with its sums exchanged. The degrees
-        of freedom of its error are Satterthwaite's, ``(sum_h V_h)^2 / sum_h V_h^2 / d_h`` for parts V_h of the
-        variance with d_h each.
+        The value is the sum of discounted mean rewards, which is (1) of the paper with its sums exchanged; of several
+        teams, the plain mean of their values. Its variance adds the squares of what each trajectory contributed,
+        ``sum_t gamma^t (R_t - mean_t) / (K n_t)`` with K teams and the counts n_t of its own, each term scaled for
+        the mean that was taken from the same data. The degrees of freedom are Satterthwaite's.
+
+        Args:
+            teams: moments of independent sets of trajectories, each with its own schedule.
         """
-        schedule = Schedule(moments.counts)
-        counts = schedule.counts
-        if counts[-1] < 1:
+        if min(int(team.counts[-1]) for team in teams) < 1:
             raise ValueError("an estimate needs at least one trajectory of full length, got none")
-        error, freedom = math.inf, 0.0
+        counts = np.sum([team.counts for team in teams], axis=0)
+        means = np.mean([team.means for team in teams], axis=0)
+        error, freedom, skewness, effective = math.inf, 0.0, 0.0, 0.0
         if counts[-1] > 1:
-            parts, freedoms = moments.error_parts()
-            error = math.sqrt(parts.sum())
-            freedom = _satterthwaite(parts, freedoms, default=float(counts[-1] - 1))
+            scale = teams[0].discounts / len(teams) * np.sqrt(counts / (counts - 1))
+            found = reduce(add, (team.contributions(scale / team.counts, means) for team in teams))
+            variance = float(found.squares.sum())
+            if math.sqrt(variance) <= _ROUNDING * float(teams[0].discounts @ np.abs(means)):
+                variance = 0.0
+            error = math.sqrt(variance)
+            freedom = effective = float(counts[-1] - 1)
+            if variance > 0:
+                freedom = satterthwaite(found.squares, np.maximum(found.trajectories - 1.0, 1.0))
+                effective = freedom if math.isnan(found.fourths) else variance**2 / found.fourths
+                skewness = 0.0 if math.isnan(found.cubes) else found.cubes / variance**1.5
+        schedule = Schedule(counts)
         return cls(
-            value=float(moments.discounts @ moments.means),
+            value=float(teams[0].discounts @ means),
             standard_error=error,
             degrees_of_freedom=freedom,
             schedule=schedule,
-            gamma=moments.gamma,
-            early_ends=moments.transitions < schedule.transitions,
+            gamma=teams[0].gamma,
+            early_ends=sum(team.transitions for team in teams) < schedule.transitions,
+            skewness=skewness,
+            effective_trajectories=effective,
         )
 
-    @classmethod
-    def mean(cls, estimates: list["Estimate"]) -> "Estimate":
-        """Returns the mean of independent estimates of one return, all with the same weight."""
-        variances = np.array([estimate.standard_error**2 for estimate in estimates])
-        freedoms = np.array([estimate.degrees_of_freedom for estimate in estimates])
-        finite = bool(np.isfinite(variances).all())
-        return cls(
-            value=float(np.mean([estimate.value for estimate in estimates])),
-            standard_error=math.sqrt(variances.sum()) / len(estimates),
-            degrees_of_freedom=_satterthwaite(variances, freedoms, default=float(freedoms.sum())) if finite else 0.0,
-            schedule=Schedule(np.sum([estimate.schedule.counts for estimate in estimates], axis=0)),
-            gamma=estimates[0].gamma,
-            early_ends=any(estimate.early_ends for estimate in estimates),
-        )
+    @property
+    def nothing_varied(self) -> bool:
+        """Whether all trajectories gave the same rewards."""
+        return self.standard_error == 0
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Returns the interval that holds J with about this confidence, from the t distribution."""
+        """Returns the interval that holds J with about this confidence.
+
+        It is a t interval that allows for skewness. Where contributions are skewed, the variance of the value changes
+        with J: to first order by ``K3 / K2`` per unit, its third cumulant over its variance. The interval is the set of
+        J whose distance d to the value is explained, ``d^2 <= t^2 (K2 + K3 / K2 d)``. For success rates this is
+        Wilson's interval up to terms of order 1/n, for symmetric contributions the plain t interval.
+
+        Where nothing varied, n equal trajectories exclude with this confidence only outcomes more frequent than
+        ``log(1 / (1 - confidence)) / n``, three over n for 95%. Such outcomes are assumed to cost at most the value
+        itself; where that is 0 nothing is known of their size, and the interval is infinite.
+        """
         tail = (1 + _checks.probability("confidence", confidence)) / 2
-        if not math.isfinite(self.standard_error):
+        if not math.isfinite(self.standard_error) or (self.nothing_varied and self.value == 0):
             return -math.inf, math.inf
+        if self.nothing_varied:
+            half_width = abs(self.value) * min(1.0, -math.log(1 - confidence) / float(self.schedule.counts[-1]))
+            return self.value - half_width, self.value + half_width
         from scipy.special import stdtrit  # twice the time of numpy's import
 
-        half_width = float(stdtrit(self.degrees_of_freedom, tail)) * self.standard_error
-        return self.value - half_width, self.value + half_width
+        quantile = float(stdtrit(self.degrees_of_freedom, tail))
+        shift = quantile**2 * self.skewness * self.standard_error / 2
+        half_width = math.hypot(shift, quantile * self.standard_error)
+        return self.value + shift - half_width, self.value + shift + half_width
+
+    def half_width(self, confidence: float = 0.95) -> float:
+        """Returns how far the interval reaches from the value, to the side where it reaches farther."""
+        low, high = self.interval(confidence)
+        return max(high - self.value, self.value - low)
+
+    def plus(self, values: NDArray[np.float64]) -> "Estimate":
+        """Adds the mean of independent values, with Satterthwaite's degrees of freedom."""
+        own, others = self.standard_error**2, float(values.var(ddof=1)) / values.size
+        changed: dict[str, Any] = {
+            "value": self.value + float(values.mean()),
+            "standard_error": math.sqrt(own + others),
+        }
+        if math.isfinite(own) and own + others > 0:
+            changed["degrees_of_freedom"] = satterthwaite(
+                np.array([own, others]), np.array([max(self.degrees_of_freedom, 1.0), values.size - 1.0])
+            )
+            changed["skewness"] = self.skewness * (own / (own + others)) ** 1.5
+        return Estimate(**{**self.__dict__, **changed})
 
     def hoeffding_interval(self, reward_range: tuple[float, float], confidence: float = 0.95) -> tuple[float, float]:
         """Returns the generalised Hoeffding interval, (2) of the paper: valid for any rewards in the range.
@@ -109,36 +153,6 @@ class Estimate:
         return self.value - half_width, self.value + half_width
 
 
-def interval_warnings(moments: Moments, estimate: Estimate) -> tuple[str, ...]:
-    """Returns what in these rewards speaks against the t interval of the estimate, one sentence for each cause."""
-    warnings = []
-    if estimate.degrees_of_freedom < _FEWEST_DEGREES:
-        full = int(moments.counts[-1])
-        warnings.append(
-            f"too few trajectories: {full} of full length, and the error bar rests on about "
-            f"{estimate.degrees_of_freedom + 1:.0f}, which would not show rare returns"
-        )
-    if estimate.standard_error == 0:
-        warnings.append(
-            "all trajectories gave the same rewards: the interval has no width, which rare rewards may break"
-        )
-    if 0 < estimate.standard_error < math.inf:
-        skewness, kurtosis = abs(moments.skewness), moments.kurtosis
-        if kurtosis > _LARGEST_KURTOSIS:
-            warnings.append(
-                f"rewards have heavy tails (kurtosis {kurtosis:.0f}, normal is 3): rare rewards that were not seen may "
-                f"lie outside of the interval"
-            )
-        # As few normal contributions have a skewness of about sqrt(6) / n by chance; twice that is no news.
-        elif skewness > max(_LARGEST_SKEWNESS, 5 / estimate.degrees_of_freedom):
-            warnings.append(
-                f"a few trajectories make up much of the error (skewness {skewness:.2f}): rare returns that were not "
-                f"seen may lie outside of the interval"
-            )
-    return tuple(warnings)
-
-
-def _satterthwaite(parts: NDArray[np.float64], freedoms: NDArray[np.float64], *, default: float) -> float:
-    """Returns the degrees of freedom of a sum of estimated variances; the default where the sum is zero."""
-    total = float(parts.sum())
-    return 1 / float(np.sum((parts / total) ** 2 / freedoms)) if total > 0 else default
+def satterthwaite(parts: NDArray[np.float64], freedoms: NDArray[np.float64]) -> float:
+    """Returns the degrees of freedom of a sum of estimated variances, ``(sum V)^2 / sum(V^2 / freedom)``."""
+    return float(parts.sum()) ** 2 / float(np.sum(parts**2 / freedoms))

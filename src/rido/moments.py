@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,31 @@ from rido.allocation import discount_factors
 from rido.trajectories import Trajectories, count_reached, pad
 
 _SLAB = 1 << 18  # rewards looked at in one go, so that temporary arrays stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """Sums over the contributions x_i of trajectories to the error of an estimate.
+
+    Attributes:
+        squares: sum of x_i^2 over the trajectories of each planned length 0, ..., horizon.
+        trajectories: number of trajectories of each planned length.
+        cubes: sum of x_i^3; NaN where it is not known.
+        fourths: sum of x_i^4; NaN where it is not known.
+    """
+
+    squares: NDArray[np.float64]
+    trajectories: NDArray[np.int64]
+    cubes: float
+    fourths: float
+
+    def __add__(self, other: "Contributions") -> "Contributions":
+        return Contributions(
+            self.squares + other.squares,
+            self.trajectories + other.trajectories,
+            self.cubes + other.cubes,
+            self.fourths + other.fourths,
+        )
 
 
 class Moments(ABC):
@@ -37,6 +63,10 @@ class Moments(ABC):
     @abstractmethod
     def update(self, batch: Any) -> None:
         """Takes in a batch of trajectories."""
+
+    @abstractmethod
+    def merge(self, other: Any) -> None:
+        """Takes in everything another one has seen, in any order and grouping."""
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -103,29 +133,25 @@ class Moments(ABC):
         """
 
     @abstractmethod
-    def weights_with_variances(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Returns the paired weights f_t, and the sampling variance of each."""
+    def weights_by_fold(self, folds: int) -> NDArray[np.float64]:
+        """Splits the paired weights f_t into parts that different trajectories contribute.
 
-    @abstractmethod
-    def error_parts(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Returns independent parts of the variance of the estimated return, and the degrees of freedom of each.
-
-        The variance adds the squares of what each trajectory contributed, ``sum_t gamma^t (R_t - mean_t) / n_t``, each
-        term scaled by ``sqrt(n_t / (n_t - 1))`` for the mean that was taken from the same data.
+        Returns:
+            An array of shape (folds, horizon) whose sum over folds is ``weights()``. Every fold has trajectories of all
+            lengths in the same proportions, as far as their numbers allow.
         """
 
     @property
     @abstractmethod
-    def kurtosis(self) -> float:
-        """Kurtosis of the rewards, 3 where they are normal: the mean over steps by their part in the error.
+    def largest_deviation(self) -> float:
+        """Largest deviation from its mean of what a full-length trajectory still had to come, over all steps."""
 
-        A step's part is ``gamma^2t Var(R_t) / n_t``. NaN where no reward varies.
-        """
-
-    @property
     @abstractmethod
-    def skewness(self) -> float:
-        """Skewness of the estimated return, by what each trajectory contributed; NaN where that is not known."""
+    def contributions(self, coefficients: NDArray[np.float64], centre: NDArray[np.float64]) -> "Contributions":
+        """Returns what trajectories contribute to the error of ``sum_t coefficients[t] sum_i R_it``.
+
+        Trajectory i contributes ``x_i = sum_t coefficients[t] (R_it - centre[t])`` over its planned steps.
+        """
 
     def _require_pairs(self, what: str) -> None:
         if self._planned[-1] < 2:
@@ -219,67 +245,49 @@ class RewardMoments(Moments):
             products[:width] += np.einsum("it,it->t", rows, later)
         return squares, products
 
-    def weights_with_variances(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Returns the paired weights f_t, and the sampling variance of each as the same trajectories tell it.
+    def weights_by_fold(self, folds: int) -> NDArray[np.float64]:
+        """Splits the paired weights f_t into parts that different trajectories contribute.
 
         A paired weight is a sum over trajectories, ``f_t = sum_i phi_it`` with the ``phi_it = y_it (y_it + 2 sum_{u>t}
-        y_iu) / (n - 1)`` of discounted, centred rewards y, each divided by the n - 1 of its own later step. Its
-        variance is estimated like that of any sum.
+        y_iu) / (n - 1)`` of discounted, centred rewards y, each divided by the n - 1 of its own later step.
         """
         self._require_pairs("weights")
-        weights, squares = np.zeros(self.horizon), np.zeros(self.horizon)
+        weights = np.zeros((folds, self.horizon))
         scale = self.discounts / (self._planned - 1)
-        for rows in self._centred():
+        slabs, lengths = list(self._centred()), self.lengths
+        fold = np.empty(lengths.size, dtype=np.int64)
+        fold[np.argsort(-lengths, kind="stable")] = np.arange(lengths.size) % folds
+        first = 0
+        for rows in slabs:
             width = rows.shape[1]
             own = rows * scale[:width]
             terms = rows * (2 * np.cumsum(own[:, ::-1], axis=1)[:, ::-1] - own) * self.discounts[:width]
-            weights[:width] += terms.sum(axis=0)
-            squares[:width] += np.einsum("it,it->t", terms, terms)
-        counts = self._planned
-        return weights, (squares - weights**2 / counts) / (1 - 1 / counts)
+            members = fold[first : first + len(rows)] == np.arange(folds)[:, None]
+            weights[:, :width] += members @ terms
+            first += len(rows)
+        return weights
 
-    def project(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Returns for each trajectory ``sum_t coefficients[t] * (reward_t - mean_t)`` over its planned steps."""
-        return np.concatenate([rows @ coefficients[: rows.shape[1]] for rows in self._centred()])
+    @property
+    def largest_deviation(self) -> float:
+        """Largest deviation from its mean of what a full-length trajectory still had to come, over all steps."""
+        centred = (self.full_length - self.means) * self.discounts
+        return float(np.abs(np.cumsum(centred[:, ::-1], axis=1)).max(initial=0.0))
+
+    def contributions(self, coefficients: NDArray[np.float64], centre: NDArray[np.float64]) -> Contributions:
+        """Returns what trajectories contribute to the error of ``sum_t coefficients[t] sum_i R_it``."""
+        terms = np.concatenate([rows @ coefficients[: rows.shape[1]] for rows in self._centred(centre)])
+        lengths, size = self.lengths, self.horizon + 1
+        return Contributions(
+            np.bincount(lengths, terms**2, size),
+            np.bincount(lengths, minlength=size),
+            float(np.sum(terms**3)),
+            float(np.sum(terms**4)),
+        )
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Planned length of each trajectory, in the order of :meth:`project`."""
+        """Planned length of each trajectory, in the order in which they are kept."""
         return np.concatenate([lengths for blocks in self._blocks.values() for _, lengths in blocks])
-
-    def error_parts(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Returns the variance that trajectories of each length h contribute, with n_h - 1 degrees of freedom."""
-        lengths = self.lengths
-        parts = np.bincount(lengths, self._contributions() ** 2).astype(np.float64)
-        return parts, np.maximum(np.bincount(lengths) - 1.0, 1.0)
-
-    @property
-    def skewness(self) -> float:
-        """Skewness of the estimated return, by what each trajectory contributed; NaN where nothing varies."""
-        contributions = self._contributions()
-        variance = float(contributions @ contributions)
-        return float(np.sum(contributions**3)) / variance**1.5 if variance > 0 else float("nan")
-
-    def _contributions(self) -> NDArray[np.float64]:
-        return self.project(self.discounts / np.sqrt(self._planned * (self._planned - 1.0)))
-
-    @property
-    def kurtosis(self) -> float:
-        """Kurtosis of the rewards, 3 where they are normal: the mean over steps by their part in the error.
-
-        A step's part is ``gamma^2t Var(R_t) / n_t``. NaN where no reward varies.
-        """
-        squares, fourths = np.zeros(self.horizon), np.zeros(self.horizon)
-        for rows in self._centred():
-            rows = rows * rows
-            squares[: rows.shape[1]] += rows.sum(axis=0)
-            fourths[: rows.shape[1]] += np.einsum("it,it->t", rows, rows)
-        parts = self.discounts**2 * squares / self._planned**2
-        seen = parts > 1e-20 * parts.max()
-        if not seen.any():
-            return float("nan")
-        each = self._planned[seen] * fourths[seen] / squares[seen] ** 2
-        return float(np.average(each, weights=parts[seen]))
 
     @property
     def full_length(self) -> NDArray[np.float64]:
@@ -287,12 +295,15 @@ class RewardMoments(Moments):
         rows = [rows[lengths == self.horizon] for rows, lengths in self._blocks.get(self.horizon.bit_length(), [])]
         return np.concatenate(rows) if rows else np.zeros((0, self.horizon))
 
-    def _centred(self) -> Iterator[NDArray[np.float64]]:
-        """Yields all rewards less the means of their steps, zero behind each trajectory, in slabs of rows."""
-        return (rows for rows, _ in self._centred_and_reached())
+    def _centred(self, centre: NDArray[np.float64] | None = None) -> Iterator[NDArray[np.float64]]:
+        """Yields all rewards less a number for each step, its mean if not given, zero behind each trajectory."""
+        return (rows for rows, _ in self._centred_and_reached(centre))
 
-    def _centred_and_reached(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
-        means = self.means
+    def _centred_and_reached(
+        self, centre: NDArray[np.float64] | None = None
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
+        """Yields slabs of rows, so that temporary arrays stay in the cache, and which steps were planned."""
+        means = self.means if centre is None else centre
         for blocks in self._blocks.values():
             if len(blocks) > 1:
                 blocks[:] = [tuple(np.concatenate(arrays) for arrays in zip(*blocks, strict=True))]  # type: ignore[list-item]

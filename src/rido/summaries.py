@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.moments import Moments
+from rido.moments import Contributions, Moments
 
 Array = NDArray[np.float64]
 
@@ -25,8 +26,6 @@ class Summary:
         centre: the number that was subtracted from the rewards of each step, near their mean.
         sums: entry (t, u) is the sum of d_t over the trajectories planned to take u, for t <= u. Others mean nothing.
         products: entry (t, u) is the sum of d_t d_u over the same, for t <= u. Others mean nothing.
-        cubes: the sum of d_t^3.
-        fourths: the sum of d_t^4.
     """
 
     planned: NDArray[np.int64]
@@ -34,8 +33,6 @@ class Summary:
     centre: Array
     sums: Array
     products: Array
-    cubes: Array
-    fourths: Array
 
     @property
     def transitions(self) -> int:
@@ -51,15 +48,13 @@ class Summary:
         if np.array_equal(centre, self.centre):
             return self
         shift, counts = centre - self.centre, self.planned
-        first, second = np.diag(self.sums), np.diag(self.products)
+        first = np.diag(self.sums)
         return Summary(
             counts,
             self.taken,
             centre,
             self.sums - counts * shift[:, None],
             self.products - shift[:, None] * first - self.sums * shift + counts * shift[:, None] * shift,
-            self.cubes - 3 * shift * second + 3 * shift**2 * first - counts * shift**3,
-            self.fourths - 4 * shift * self.cubes + 6 * shift**2 * second - 4 * shift**3 * first + counts * shift**4,
         )
 
     def __add__(self, other: Summary) -> Summary:
@@ -70,17 +65,15 @@ class Summary:
             self.centre,
             self.sums + other.sums,
             self.products + other.products,
-            self.cubes + other.cubes,
-            self.fourths + other.fourths,
         )
 
 
 class SummedMoments(Moments):
     """What :class:`rido.RewardMoments` tells, from sums instead of the rewards.
 
-    What needs single trajectories is replaced: the sampling variance of the weights is that of normal rewards, the
-    degrees of freedom of the error are those of the full-length trajectories, and its skewness is not known. Where
-    there are so many trajectories that their rewards had better stay where they are, none of this matters.
+    What needs single trajectories is not known: weights are not split into folds, the degrees of freedom of the error are
+    those of the full-length trajectories, and its skewness is taken for zero. With the millions of transitions for
+    which rewards stay on the device, none of this matters.
 
     Args:
         horizon: number of time steps T.
@@ -93,6 +86,10 @@ class SummedMoments(Moments):
         """Takes in a batch of trajectories."""
         self._total = summary if self._total is None else self._total + summary
         self._planned, self._taken = self._total.planned, self._total.taken
+
+    def merge(self, other: SummedMoments) -> None:
+        """Takes in everything another one has seen."""
+        self.update(other._all)
 
     @property
     def means(self) -> Array:
@@ -118,41 +115,24 @@ class SummedMoments(Moments):
             products = products * (self.discounts / self._planned)
         return squares, np.triu(products, 1).sum(axis=1)
 
-    def weights_with_variances(self) -> tuple[Array, Array]:
-        """Returns the paired weights f_t, and the sampling variance that each would have if rewards were normal.
-
-        A weight is the sum over trajectories of ``y_t z_t`` with ``z_t = y_t / n_t + 2 sum_{u>t} y_u / n_u`` of
-        discounted, centred rewards y. The variance of a product of normal numbers is the product of their variances
-        plus their squared covariance, and ``sum_i Var(z_t) = (2 f_t - Var(y_t)) / n_t + 4 sum_{u>t} f_u / n_u``.
-        """
-        weights = self.weights()
-        own, parts = self.discounts**2 * self.variances, weights / self._planned
-        later = np.cumsum(parts[::-1])[::-1] - parts
-        others = np.maximum(2 * parts - own / self._planned + 4 * later, 0)
-        return weights, own * others + weights * parts
-
-    def error_parts(self) -> tuple[Array, Array]:
-        """Returns the variance of the estimated return, with the degrees of freedom of the full-length trajectories."""
-        scale = self.discounts / np.sqrt(self._planned * (self._planned - 1.0))
-        products = np.triu(scale[:, None] * self._centred_products() * scale)
-        variance = max(2 * float(products.sum()) - float(np.trace(products)), 0.0)
-        return np.array([variance]), np.array([self._planned[-1] - 1.0])
+    def weights_by_fold(self, folds: int) -> Array:
+        """Splits the paired weights evenly: sums do not tell trajectories apart."""
+        return np.tile(self.weights() / folds, (folds, 1))
 
     @property
-    def kurtosis(self) -> float:
-        """Kurtosis of the rewards; see :attr:`rido.moments.Moments.kurtosis`."""
-        around, counts = self._all.centred_on(self.means), self._planned
-        squares = np.maximum(np.diag(around.products), 0)
-        parts = self.discounts**2 * squares / counts**2
-        seen = parts > 1e-20 * parts.max()
-        if not seen.any():
-            return float("nan")
-        return float(np.average(counts[seen] * around.fourths[seen] / squares[seen] ** 2, weights=parts[seen]))
+    def largest_deviation(self) -> float:
+        """Three standard deviations of what is still to come, at the step where they are largest."""
+        tails = np.cumsum(self.weights()[::-1])
+        return 3 * float(np.sqrt(max(tails.max(), 0.0)))
 
-    @property
-    def skewness(self) -> float:
-        """Not known."""
-        return float("nan")
+    def contributions(self, coefficients: Array, centre: Array) -> Contributions:
+        """Returns the variance of the contributions, attributed to the full-length trajectories."""
+        around = self._all.centred_on(centre).products
+        products = np.triu(coefficients[:, None] * around * coefficients)
+        squares, trajectories = np.zeros(self.horizon + 1), np.zeros(self.horizon + 1, dtype=np.int64)
+        squares[-1] = max(2 * float(products.sum()) - float(np.trace(products)), 0.0)
+        trajectories[-1] = self._planned[-1]
+        return Contributions(squares, trajectories, math.nan, math.nan)
 
     @property
     def _all(self) -> Summary:

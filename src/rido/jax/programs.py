@@ -17,7 +17,7 @@ from rido.jax.envs import JaxEnv
 Tree = Any
 Tables = dict[str, jax.Array]
 
-NUMBERS = ("centre", "sums", "products", "cubes", "fourths")
+NUMBERS = ("centre", "sums", "products")
 """What is summed up, in the order in which it travels."""
 
 ENDLESS = np.int32(np.iinfo(np.int32).max)
@@ -81,8 +81,6 @@ class Programs:
             "centre": _zeros(channels, width) if centre is None else centre,
             "sums": _zeros(channels, width, width),
             "products": _zeros(channels, width, width),
-            "cubes": _zeros(channels, width),
-            "fourths": _zeros(channels, width),
         }
 
     def _close(self, tables: Tables) -> tuple[jax.Array, jax.Array]:
@@ -186,8 +184,6 @@ class Programs:
             "taken": jnp.sum(alive & due, axis=1, dtype=jnp.int32),
             "products": both[..., : self._steps],
             "sums": both[..., self._steps :],
-            "cubes": jnp.sum(deviations**3, axis=2),
-            "fourths": jnp.sum(deviations**4, axis=2),
         }
         changed = {name: put(tables[name], here(tables[name]) + part) for name, part in added.items()}
         tables = {**tables, **changed, "centre": put(tables["centre"], centre)}

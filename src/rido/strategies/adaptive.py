@@ -1,69 +1,50 @@
 """Adaptive: learns while it collects where the error comes from. The default of :func:`rido.evaluate`.
 
-Two sources tell how much each time step deserves. The *data* estimates the weights f_t of Theorem 3.2 of the paper,
-well where there are many samples and badly after a small pilot. The *prior* ``gamma^2t``, the weights of rewards that
-are equally uncertain at every step, knows nothing of the rewards but never errs by accident. In plain words:
-
-1.  **Pilot.** A few trajectories, or 1% of a very large budget. Where the discount leaves almost nothing of late
+1.  **Pilot.** Full-length trajectories for a few percent of the budget. Where the discount leaves almost nothing of late
     rewards, half of them stop early.
-2.  **Phases.** Each phase adds half of what was spent so far, so that mistakes of the first plans stay small. Where so
-    many trajectories were seen that there is little left to learn, it adds more.
-3.  **Smooth.** Where neighbouring weights differ no more than chance makes them differ, they are averaged.
-4.  **Temper.** While there are few full-length trajectories, the weights are drawn towards the prior.
-5.  **Hedge.** A small part of each phase follows the prior alone. Steps that look quiet are looked at again.
-6.  **Data.** The rest goes, one whole trajectory after the other, to the length that lowers the error most per
-    transition, counting what was collected before. The plan is for all that is left; a phase takes its share.
-
-``benchmarks/adaptive.py`` measures what each part is worth.
+2.  **Teams.** Trajectories belong to three teams, each planned from the other teams' rewards alone, and the
+    estimate is the plain mean of the teams' own. So no count depends on the rewards that it averages, and the
+    estimate has no noticeable bias.
+3.  **Phases.** Each phase adds a third of what was spent so far, so that mistakes of the first plans stay small. Its
+    plan comes from :mod:`rido.strategies.planning`: full-length trajectories, unless others have shown on held-out
+    trajectories that they are better.
+4.  **Hedge.** Where trajectories are cut, a small part of each phase has full length all the same, so that a plan
+    that was wrong is found out.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.allocation import fill, pool
+from rido.allocation import fill
 from rido.estimate import Estimate
-from rido.moments import Moments
+from rido.moments import Moments, RewardMoments
 from rido.schedule import Schedule
 from rido.strategies.base import Strategy
+from rido.strategies.planning import Lesson, learn
+from rido.summaries import Summary
+from rido.trajectories import Trajectories
 
-Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
+_TEAMS = 3
+_MANY = 1000  # full-length trajectories that the budget pays for, beyond which one team has no noticeable bias
 _LEAST_PILOT = 5  # trajectories, where the budget is large enough
 _PILOT_SHARE = 0.01  # of the budget at least, which counts where the budget is very large
 _REACH = 0.02  # the pilot's short trajectories end where gamma^t falls to this
-_GROWTH = 0.5  # transitions of a phase, as a share of those before it
+_GROWTH = 0.3  # transitions of a phase, as a share of those before it
+_LEAST_PHASE = 0.03  # the same, as a share of the budget
 _PLENTY = 200  # full-length trajectories, beyond which weights are known well enough for longer phases
-_LONGER = 80  # of them, beyond, for each time that everything before is added
-_LEAST_GROWTH = 0.25  # the same at the least, where ``until`` is close
+_LONGER = 80  # full-length trajectories beyond _PLENTY for which a phase adds once more all that was spent
 _RELEARN = 1.2  # weights are learned again when this many times the transitions have been spent
-_WINDOW = 0.05  # half-width of the moving average, as a share of the horizon
-_TEMPER = 2.0  # exponent of the prior: this over the degrees of freedom of the last step
-_HEDGE = 1.0  # share of a phase that follows the prior: this over the number of full-length trajectories
-_LOOKS = 0.5  # share of the 5% by which the interval may miss at each look with ``until``
-
-
-@dataclass(frozen=True)
-class _Lesson:
-    """What a plan needs to know.
-
-    Attributes:
-        weights: f_t as they are to be planned with.
-        prior: the prior's weights, averaged over the blocks of steps that share one count.
-        costs: price of a sample of each step: its survival, and for the first one that of the reset.
-        survival: transitions that a planned sample of each step is expected to take.
-        spread: S such that x transitions, spent at best, leave a variance of about ``S^2 / x``.
-    """
-
-    weights: Array
-    prior: Array
-    costs: Array
-    survival: Array
-    spread: float
+_HEDGE = 1.0  # share of a phase in full length: this over the number of full-length trajectories
+_LEAST_FREEDOM = 8.0  # degrees of freedom before ``until`` may stop a run
+_LOOKS = 0.8  # share of the 5% by which the interval may miss at each look with ``until``
 
 
 class Adaptive(Strategy):
@@ -71,23 +52,22 @@ class Adaptive(Strategy):
 
     Args:
         horizon: number of time steps T.
-        budget: transitions to spend, at least two full trajectories (six if ``unbiased``).
+        budget: transitions to spend, at least two full trajectories (six if ``unbiased``). What is left when it pays for
+            no full trajectory is spent on shorter ones only where they surely help.
         gamma: discount factor in (0, 1].
-        unbiased: plan each half of the data from the other half, which makes the estimate exactly unbiased at the price
-            of a single plan. Plans that see the data they are added to bias the estimate a little: rare rewards that
-            the pilot happened to miss are looked for less. What early ends leave unspent after the pilot
-            stays unspent.
+        unbiased: plan each half of the data once, from the other half's pilot, which makes the estimate exactly
+            unbiased. What early ends leave unspent after the pilot stays unspent.
         until: stop when the 95% interval is at most this much to either side; the budget is the most to spend. The
             rule looks at the width alone and never at the value, for which such intervals keep their coverage in the
-            limit of small widths (Chow and Robbins, 1965). For large ones the standard error is widened so
-            that the interval is the one that would hold at 97.5% if it were looked at only once.
+            limit of small widths (Chow and Robbins, 1965). For larger ones the interval is widened: it is the one
+            that would hold at 96% if it were looked at only once.
         reset_price: what beginning a trajectory costs, in transitions. It makes short trajectories less
             attractive; the budget still counts transitions only.
 
     Example:
         >>> strategy = Adaptive(horizon=10, budget=100, gamma=0.9)
         >>> strategy.ask()
-        Schedule(counts=[5, 5, 5, 5, 5, 5, 5, 5, 5, 5])
+        Schedule(counts=[6, 6, 6, 6, 6, 6, 6, 6, 6, 6])
     """
 
     def __init__(
@@ -116,19 +96,21 @@ class Adaptive(Strategy):
         self.until = None if until is None else float(until)
         self.reset_price = float(reset_price)
         self.options = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
-        self._lesson: _Lesson | None = None
+        affordable = self.budget / self.horizon
+        several = 2 * _TEAMS <= affordable and (affordable <= _MANY or until is not None)
+        number = 2 if unbiased else _TEAMS if several else 1
+        self._teams: list[Moments] = [RewardMoments(self.horizon, gamma=gamma) for _ in range(number)]
+        self._parts: list[Counts] = []
+        self._lessons: list[Lesson] = []
         self._learned_at = 0
-        self._owed = 0.0
+        self._owed = np.zeros(number)
 
     def estimate(self) -> Estimate:
-        """Returns the estimate from everything told so far; with ``unbiased`` the mean of the two halves' own."""
-        if self.unbiased and len(self._told) >= 2:
-            halves = [self._moments_of(self._told[which::2]) for which in range(2)]
-            return Estimate.mean([Estimate.from_moments(half) for half in halves])
-        estimate = super().estimate()
+        """Returns the estimate from everything told so far: the mean of the teams' own."""
+        estimate = Estimate.from_moments(*self._teams)
         if self.until is None or not 0 < estimate.standard_error < math.inf:
             return estimate
-        widening = _half_width(estimate, 1 - 0.05 * _LOOKS) / _half_width(estimate, 0.95)
+        widening = estimate.half_width(1 - 0.05 * _LOOKS) / estimate.half_width(0.95)
         return replace(estimate, standard_error=widening * estimate.standard_error)
 
     def forecast(self, width: float | None = None) -> int:
@@ -142,127 +124,190 @@ class Adaptive(Strategy):
             raise ValueError(f"width must be positive, got {width!r}")
         if self.spent == 0:
             raise ValueError("forecast() needs the rewards of the pilot, got none yet")
-        reached = _half_width(self.estimate(), 0.95)
+        estimate = self.estimate()
+        reached = estimate.half_width(0.95)
         if reached <= width:
             return self.spent
-        variance = (width / reached * super().estimate().standard_error) ** 2
-        return max(self.spent + 1, math.ceil(self._learn().spread ** 2 / variance))
+        if not 0 < estimate.standard_error < math.inf:  # nothing varied: the width falls with full-length trajectories
+            return self.budget if math.isinf(reached) else math.ceil(self.spent * reached / width)
+        variance = (width / reached) ** 2 * Estimate.from_moments(*self._teams).standard_error ** 2
+        spread = float(np.mean([lesson.spread for lesson in self._learn()]))
+        return max(self.spent + 1, math.ceil(spread**2 / variance))
+
+    @property
+    def parts(self) -> tuple[Schedule, ...]:
+        """The schedules of the teams that are to collect something now."""
+        return () if self._asked is None else tuple(Schedule(part) for part in self._parts if part.any())
+
+    def _take_in(self, batches: Sequence[Trajectories | Summary]) -> None:
+        super()._take_in(batches)
+        active = [index for index, part in enumerate(self._parts) if part.any()]
+        if isinstance(batches[0], Trajectories):
+            batches = _split(batches[0], [self._parts[index] for index in active])
+        if len(batches) != len(active):
+            raise ValueError(f"tell() needs a summary for each of the {len(active)} parts, got {len(batches)}")
+        for index, batch in zip(active, batches, strict=True):
+            if self._teams[index].transitions:
+                self._teams[index].update(batch)
+            else:
+                self._teams[index] = self._moments_of([batch])
 
     def _plan(self, left: int) -> Schedule | None:
-        if self.unbiased:
-            return self._plan_half(len(self._told))
+        self._parts = self._plan_half(len(self._told)) if self.unbiased else self._plan_teams(left)
+        return Schedule(np.sum(self._parts, axis=0)) if self._parts else None
+
+    def _plan_teams(self, left: int) -> list[Counts]:
+        affordable = self.budget / self.horizon
+        pilot = float(_LEAST_PILOT)
+        if self.until is None:
+            pilot = min(max(pilot, math.sqrt(affordable), _PILOT_SHARE * affordable), affordable / 2)
         if self.spent == 0:
-            return self._pilot(self.budget / (2 * self.horizon))
+            return self._pilot(pilot, left)
+        # Early ends make a pilot cheaper, so that it may have more trajectories.
+        missing = pilot * self.horizon - self.spent
+        if missing > 0.3 * pilot * self.horizon and not self._lessons:
+            return self._pilot(missing / float(self.moments.survival.sum()), left)
         size = max(_GROWTH, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
         if self.until is not None:
-            if _half_width(self.estimate(), 0.95) <= self.until:
-                return None
-            size = min(size, max(self.forecast() - self.spent, _LEAST_GROWTH * self.spent))
-        return self._phase(size, left)
+            estimate = self.estimate()
+            if estimate.half_width(0.95) <= self.until and estimate.degrees_of_freedom >= _LEAST_FREEDOM:
+                return []
+            size = max(min(size, self.forecast() - self.spent), self.horizon)
+        else:
+            size = max(size, _LEAST_PHASE * self.budget, 2 * self.horizon)
+        return self._phase(size, left) or self._rest(left)
 
-    def _pilot(self, most: float) -> Schedule:
+    def _pilot(self, trajectories: float, left: int) -> list[Counts]:
+        """Returns a pilot of about so many trajectories for all teams together."""
+        teams = len(self._teams)
+        least = 2 if teams == 1 and self.spent == 0 else 1
+        count = max(least, min(round(trajectories / teams), left // (teams * self.horizon)))
+        part = self._pilot_part(count, least)
+        return [part] * teams if teams * int(part.sum()) <= left else self._rest(left)
+
+    def _pilot_part(self, count: int, least: int) -> Counts:
         """Returns full-length trajectories, half of them cut where the discount leaves little of what follows."""
-        affordable = self.budget / self.horizon
-        wanted = max(_LEAST_PILOT, math.ceil(math.sqrt(affordable)), math.ceil(_PILOT_SHARE * affordable))
-        count = int(min(wanted, max(2, most)))
         reach = self.horizon if self.gamma == 1 else math.ceil(math.log(_REACH) / math.log(self.gamma))
-        full = count if reach >= self.horizon else max(2, count // 2)
-        return Schedule(np.where(np.arange(self.horizon) < reach, count, full))
+        full = count if reach >= self.horizon else max(least, count // 2)
+        return np.where(np.arange(self.horizon) < reach, count, full)
 
-    def _phase(self, size: float, left: int) -> Schedule:
-        """Returns a phase that is expected to take ``size`` of the transitions that are left.
+    def _phase(self, size: float, left: int) -> list[Counts]:
+        """Returns trajectories that are expected to take ``size`` transitions, an equal share for each team.
 
-        The hedge is owed its part of every phase and paid in units of a full-length trajectory. The data's plan
-        is for all that is left. Scaled down and rounded, its counts still never increase, and no trajectory is cut
-        short because a phase ends.
+        The share of a team is reckoned by its planned samples and the other teams' survival, never by the transitions
+        that its own trajectories took: what their early ends leave unspent benefits the others.
         """
-        lesson, history = self._learn(), self.moments.counts
-        self._owed += min(size, left) * min(0.5, _HEDGE / int(history[-1]))
-        units = max(0, math.floor(self._owed / float(lesson.survival.sum()) + 0.5))
-        room = min(units * self.horizon, left)
-        hedge = fill(lesson.prior, math.inf, history, costs=lesson.costs, limit=room)
-        spent = float(hedge @ lesson.survival)
-        self._owed -= spent
-        room = left - int(hedge.sum())
-        plan = fill(lesson.weights, math.inf, history + hedge, costs=lesson.costs, limit=room, pooled=False)
-        if (expected := float(plan @ lesson.survival)) > size - spent:
-            part = np.rint(plan * max(0.0, (size - spent) / expected)).astype(np.int64)
-            if part.sum() <= room:
-                plan = part if (part + hedge).any() else np.minimum(plan, 1)
-        return Schedule(plan + hedge)
+        parts: list[Counts] = []
+        for index, (team, lesson) in enumerate(zip(self._teams, self._learn(), strict=True)):
+            room = (left - int(sum(part.sum() for part in parts))) // (len(self._teams) - index)
+            counts, full = team.counts, float(lesson.survival.sum())
+            target = self.budget / len(self._teams) - float(counts @ lesson.survival)
+            wanted = min(size / len(self._teams), target)
+            part = np.zeros(self.horizon, dtype=np.int64)
+            if lesson.truncates and target > 0:
+                self._owed[index] += wanted * min(0.5, _HEDGE / int(self.moments.counts[-1]))
+                hedge = min(max(0, math.floor(self._owed[index] / full + 0.5)), room // self.horizon)
+                self._owed[index] -= hedge * full
+                part += hedge
+                # The plan is for all that is left. Scaled down and rounded, its counts still
+                # never increase.
+                limit = room - hedge * self.horizon
+                plan = fill(lesson.weights, math.inf, counts + part, costs=lesson.costs, limit=limit, pooled=False)
+                rest, expected = max(wanted - hedge * full, 0.0), float(plan @ lesson.survival)
+                if expected > rest:
+                    scaled = np.rint(plan * (rest / expected)).astype(np.int64)
+                    plan = scaled if hedge or scaled.any() else np.minimum(plan, 1)
+                part += plan
+            elif target > full / 2:
+                part += min(max(1, round(wanted / full)), room // self.horizon)
+            parts.append(part)
+        return parts if any(part.any() for part in parts) else []
 
-    def _learn(self) -> _Lesson:
-        if self._lesson is None or self.spent >= _RELEARN * self._learned_at:
-            self._lesson, self._learned_at = _learn(self.moments, self.reset_price), self.spent
-        return self._lesson
+    def _rest(self, left: int) -> list[Counts]:
+        """Spends what rounding and early ends have left: full-length trajectories, then a shorter one if it helps."""
+        parts = [np.zeros(self.horizon, dtype=np.int64) for _ in self._teams]
+        fewest = np.argsort([team.counts[-1] for team in self._teams], kind="stable")
+        if left >= self.horizon:
+            for place in range(left // self.horizon):
+                parts[fewest[place % len(parts)]] += 1
+            return parts
+        index = int(fewest[0])
+        gains = self._learn()[index].gains(self._teams[index].counts)[:left]
+        if not gains.max() > 0:
+            return []
+        length = int(gains.argmax()) + 1
+        parts[index][:length] += left // length
+        return parts
 
-    def _plan_half(self, rounds: int) -> Schedule | None:
+    def _learn(self) -> list[Lesson]:
+        """Returns for each team what the other teams' trajectories tell."""
+        if not self._lessons or self.spent >= _RELEARN * self._learned_at:
+            teams = self._teams
+            others = [[team for team in teams if team is not own] or teams for own in teams]
+            budget = self.budget * max(1, len(teams) - 1) / len(teams)
+            self._lessons = [
+                learn(self._union(group), budget=budget, reset_price=self.reset_price) for group in others
+            ]
+            self._learned_at = self.spent
+        return self._lessons
+
+    def _union(self, teams: Sequence[Moments]) -> Moments:
+        if len(teams) == 1:
+            return teams[0]
+        union = type(teams[0])(self.horizon, gamma=self.gamma)
+        for team in teams:
+            union.merge(team)
+        return union
+
+    def _plan_half(self, rounds: int) -> list[Counts]:
         """Plans for the two halves in turn: a pilot for each, then the rest of each from what the other's pilot told.
 
         The counts of a half do not depend on its own rewards, so its own estimate is that of a schedule fixed
         beforehand, which is unbiased (Section 3 of the paper). What early ends in one half's pilot left unspent goes to
         the other half, for the same reason.
         """
-        pilot = self._pilot(self.budget / (4 * self.horizon))
-        if rounds < 2:
-            return pilot
+        affordable = self.budget / self.horizon
+        pilot = self._pilot_part(int(min(max(_LEAST_PILOT, math.sqrt(affordable)), affordable / 4)), least=2)
+        plan: Counts = pilot
         if rounds == 4:
-            return None
-        other = self._moments_of([self._told[3 - rounds]])
-        lesson = _learn(other, self.reset_price)
-        left = (self.budget + rounds % 2) // 2 - other.transitions
-        return Schedule(fill(lesson.weights, math.inf, pilot.counts, costs=lesson.costs, limit=left, pooled=False))
+            return []
+        if rounds > 1:
+            other = self._moments_of([self._told[3 - rounds]])
+            lesson = learn(other, budget=self.budget / 2, reset_price=self.reset_price)
+            left = (self.budget + rounds % 2) // 2 - other.transitions
+            if lesson.truncates:
+                plan = fill(lesson.weights, math.inf, pilot, costs=lesson.costs, limit=left, pooled=False)
+            else:
+                plan = np.array(Schedule.uniform(self.horizon, left).counts)
+        none = np.zeros_like(plan)
+        return [none, plan] if rounds % 2 else [plan, none]
 
 
-def _half_width(estimate: Estimate, confidence: float) -> float:
-    low, high = estimate.interval(confidence)
-    return (high - low) / 2
+def _split(batch: Trajectories, parts: Sequence[Counts]) -> list[Trajectories]:
+    """Deals trajectories out to the teams that asked for them, at random but the same whatever their order.
 
-
-def _learn(moments: Moments, reset_price: float) -> _Lesson:
-    """Returns the weights to plan with: the data's, smoothed and tempered."""
-    counts = moments.counts
-    prior = np.maximum(moments.discounts**2, 1e-12)
-    # Steps that no trajectory lived to see are not free.
-    survival = np.maximum(moments.survival, 1 / (counts + 1))
-    costs = survival + reset_price * (np.arange(counts.size) == 0)
-    weights = _smooth(*moments.weights_with_variances(), prior)
-    ratios = pool(weights, costs)
-    root = np.sqrt(ratios)
-    spread = math.sqrt(float(survival @ root) * float(costs @ root))
-    if ratios[0] == 0:  # noise has made the sum negative, or nothing varied at all
-        weights, ratios = weights if weights.any() else prior, pool(prior, costs)
-    prior = _block_means(prior, costs, ratios)
-    weights = _temper(weights, ratios, prior, int(counts[-1]))
-    return _Lesson(weights=weights, prior=prior * costs, costs=costs, survival=survival, spread=spread)
-
-
-def _smooth(weights: Array, variances: Array, prior: Array) -> Array:
-    """Draws weights towards a moving average by as much as chance alone explains their distance from it.
-
-    The average is of the ratio to the prior, so that a weight that falls with the discount is left as it is. This
-    is James-Stein shrinkage, squared to be careful: noise as large as the distance gives the average, and
-    half as large only a quarter of the way.
+    Simulators may return short trajectories first, so order must not decide. A hash of a trajectory's rewards does, which
+    has nothing to do with their size; equal trajectories are told apart by how many there were before.
     """
-    window = np.ones(2 * max(1, int(_WINDOW * weights.size)) + 1)
-    sums = (np.convolve(values, window)[window.size // 2 :][: weights.size] for values in (weights, prior))
-    distance = prior * np.divide(*sums) - weights
-    total = float(distance @ distance)
-    noise = min(1.0, float(variances.sum()) / total) if total > 0 else 0.0
-    return weights + noise**2 * distance
+    words = batch.flat.view(np.uint64)
+    with np.errstate(over="ignore"):
+        places = np.arange(words.size) - np.repeat(np.cumsum(batch.lengths) - batch.lengths, batch.lengths)
+        salts = _mix(np.arange(1, int(batch.lengths.max()) + 1, dtype=np.uint64))
+        keys = np.add.reduceat(_mix(words ^ salts[places]), np.cumsum(batch.lengths) - batch.lengths)
+        order = np.argsort(keys, kind="stable")
+        firsts = np.searchsorted(keys[order], keys[order])
+        keys[order] = _mix(keys[order] + (np.arange(keys.size) - firsts).astype(np.uint64))
+    order = np.lexsort((keys, batch.lengths))
+    lengths = batch.lengths[order]
+    rank = np.arange(lengths.size) - np.searchsorted(lengths, lengths)
+    upto = np.cumsum([-np.diff(part, append=0) for part in parts], axis=0)
+    team = np.empty(lengths.size, dtype=np.int64)
+    team[order] = np.sum(rank >= upto[:, lengths - 1], axis=0)
+    return [batch.select(team == index) for index, part in enumerate(parts) if part.any()]
 
 
-def _block_means(prior: Array, costs: Array, ratios: Array) -> Array:
-    """Averages the prior over the blocks of steps that share one count, so that it cuts no block in two."""
-    starts = np.flatnonzero(np.diff(ratios, prepend=np.inf))
-    sizes = np.diff(starts, append=ratios.size)
-    return np.repeat(np.add.reduceat(prior, starts) / np.add.reduceat(costs, starts), sizes)
-
-
-def _temper(weights: Array, ratios: Array, prior: Array, full_length: int) -> Array:
-    """Replaces each block's level by a geometric mean of it and the prior's, which matters while data is scarce."""
-    exponent = min(0.5, _TEMPER / (full_length - 1))
-    positive = ratios > 0
-    factors = np.zeros(ratios.size)
-    factors[positive] = (prior[positive] / ratios[positive]) ** exponent
-    return weights * factors
+def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Returns hashes of 64-bit words (the finaliser of splitmix64)."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))

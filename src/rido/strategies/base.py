@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido import _checks
-from rido.estimate import Estimate, interval_warnings
+from rido.diagnostics import interval_warnings
+from rido.estimate import Estimate
 from rido.guarantee import guaranteed_interval
 from rido.moments import Moments, RewardMoments
 from rido.schedule import Schedule
@@ -55,22 +56,35 @@ class Strategy(ABC):
             self._asked = self._plan(self.budget - self.spent)
         return self._asked
 
-    def tell(self, trajectories: Trajectories | Summary) -> None:
-        """Takes in the trajectories last asked for, in any order, or what they come to; always the same of the two."""
+    @property
+    def parts(self) -> tuple[Schedule, ...]:
+        """The schedules that make up what was last asked for; more than one where trajectories belong to teams."""
+        return () if self._asked is None else (self._asked,)
+
+    def tell(self, trajectories: Trajectories | Sequence[Summary]) -> None:
+        """Takes in the trajectories last asked for.
+
+        Args:
+            trajectories: in any order; or one Summary for each schedule of :attr:`parts`. Do not mix both in one run.
+        """
         if self._asked is None:
             raise ValueError("tell() was called before ask()")
-        told = Schedule(trajectories.counts(self.horizon))
+        batches = [trajectories] if isinstance(trajectories, Trajectories) else list(trajectories)
+        told = Schedule(np.sum([batch.counts(self.horizon) for batch in batches], axis=0))
         if told != self._asked:
             raise ValueError(
                 f"lengths must be those of the schedule asked for, {self._asked.trajectories} trajectories with "
                 f"{self._asked.transitions} steps, got {told.trajectories} with {told.transitions}"
             )
-        if self._told:
-            self.moments.update(trajectories)
-        else:
-            self.moments = self._moments_of([trajectories])
+        self._take_in(batches)
         self._asked = None
-        self._told.append(trajectories)
+
+    def _take_in(self, batches: Sequence[Trajectories | Summary]) -> None:
+        if not self._told:
+            self.moments = self._moments_of(batches[:1])
+        for batch in batches[0 if self._told else 1 :]:
+            self.moments.update(batch)
+        self._told += batches
 
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far."""
@@ -97,7 +111,7 @@ class Strategy(ABC):
 
     def warnings(self) -> tuple[str, ...]:
         """Returns why the interval of :meth:`estimate` may not be trusted, one sentence each; none if it may."""
-        return interval_warnings(self.moments, self.estimate())
+        return interval_warnings(self.estimate())
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Returns all this strategy knows as plain arrays, for :meth:`restore`."""
@@ -127,7 +141,7 @@ class Strategy(ABC):
     def _rewards(self) -> list[Trajectories]:
         batches = [batch for batch in self._told if isinstance(batch, Trajectories)]
         if len(batches) < len(self._told):
-            raise ValueError("the rewards were not told, only what they come to: a smaller budget keeps them")
+            raise ValueError("the rewards were not told, only summaries of them: a smaller budget keeps them")
         return batches
 
     def _moments_of(self, batches: Sequence[Trajectories | Summary]) -> Moments:
