@@ -1,8 +1,9 @@
 """Whether rido's default can be trusted on sparse rewards and rare failures: the tables of results/trust.md.
 
 Run ``python benchmarks/trust --output results/trust.md``; ``--quick`` is the short form that a test runs. Sections can
-be made one at a time with ``--sections``; others in the output stay as they are. Episodes of trained agents come from
-banks in the directory ``--banks``; what is not there is recorded first, in about ten minutes for all. The agents are in
+be made one at a time with ``--sections``; others in the output stay as they are. ``--alternate`` halves the work: every
+process once, with and without a discount in turn. Episodes of trained agents come from banks in the directory
+``--banks``; what is not there is recorded first, in about eight minutes for all. The agents are in
 benchmarks/trust/agents/ (made by train.py) and, for Pendulum, in the directory that RIDO_AGENTS names.
 """
 
@@ -12,7 +13,7 @@ import re
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,7 @@ class Effort:
 
     Attributes:
         problems: Every how many of the validation problems are taken.
+        alternate: Whether a process is taken once, with and without a discount in turn, and not twice.
         size: Trajectories drawn from a process, which are then all there is.
         budgets: In multiples of the horizon.
         repetitions: Runs of each strategy in a cell.
@@ -52,15 +54,16 @@ class Effort:
     """
 
     problems: int = 1
+    alternate: bool = False
     size: int = 50_000
     budgets: tuple[int, ...] = (20, 50, 200)
     repetitions: int = 400
     references: int = 5000
     episodes: int = 20_000
-    rarest: int = 1500
+    rarest: int = 2300
     until: int = 200
     until_at: int = 50
-    real: int = 60
+    real: int = 100
     control: tuple[str, ...] = CONTROL
     critics: tuple[str, ...] = (*CARTPOLES, "pendulum")
 
@@ -80,9 +83,15 @@ QUICK = Effort(
 )
 
 
+def in_turn(effort):
+    """Every process once, with and without a discount in turn."""
+    return [*problems()[:: 4 * effort.problems], *problems()[3 :: 4 * effort.problems]]
+
+
 def problem_sources(effort, chosen=None):
-    found = problems()[:: effort.problems] if chosen is None else chosen
-    return [Source("problem", problem.name, problem.gamma, effort.size) for problem in found]
+    if chosen is None:
+        chosen = in_turn(effort) if effort.alternate else problems()[:: effort.problems]
+    return [Source("problem", problem.name, problem.gamma, effort.size) for problem in chosen]
 
 
 def zoo_sources(effort, names):
@@ -108,7 +117,10 @@ def sparse_section(run, effort, banks):
 
 
 def control_section(run, effort, banks):
-    sources = [agent_source(name, gamma, effort, banks) for name in effort.control for gamma in GAMMAS]
+    pairs = [(name, gamma) for name in effort.control for gamma in GAMMAS]
+    if effort.alternate:
+        pairs = [(name, GAMMAS[number % 2]) for number, name in enumerate(effort.control)]
+    sources = [agent_source(name, gamma, effort, banks) for name, gamma in pairs]
     cells = cells_of(run, effort, sources, effort.budgets)
     errors = {cell.source.label: cell.truth_error / cell.scale for cell in cells if cell.budget == max(effort.budgets)}
     about = (
@@ -194,10 +206,9 @@ def case_section(run, effort, banks):
 
 
 def until_section(run, effort, banks):
-    turns = [*problems()[:: 4 * effort.problems], *problems()[3 :: 4 * effort.problems]]
     light = [process.name for process in ZOO if process.light_tailed and process.name != "deterministic"]
     groups = {
-        "sparse": problem_sources(effort, turns),
+        "sparse": problem_sources(effort, in_turn(effort)),
         "zoo, light tails": zoo_sources(effort, light[:: effort.problems]),
     }
     columns = ("coverage", "spent", "width kept", "at the cap", "warned", "warned where not kept")
@@ -306,12 +317,13 @@ def write(path, pages):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--alternate", action="store_true")
     parser.add_argument("--banks", type=Path, default=Path("banks"))
     parser.add_argument("--output", type=Path)
     parser.add_argument("--sections", default=",".join(SECTIONS))
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args(arguments)
-    effort = QUICK if options.quick else Effort()
+    effort = replace(QUICK if options.quick else Effort(), alternate=options.alternate)
     chosen = options.sections.split(",")
     if unknown := set(chosen) - set(SECTIONS):
         parser.error(f"sections must be of {', '.join(SECTIONS)}, got {', '.join(sorted(unknown))}")

@@ -179,8 +179,8 @@ def run_until(task):
     """Runs that stop at the half-width that the oracle's interval has at a multiple of the horizon."""
     source, multiple, cap, repetitions = task
     people = population(source)
-    bank, oracle = people.bank, multiple * people.bank.horizon
-    width = 1.96 * math.sqrt(bank.best_schedule(oracle).variance(bank.weights))
-    settings = dict(horizon=bank.horizon, budget=cap * oracle, gamma=source.gamma, until=width)
+    oracle = multiple * people.bank.horizon
+    width = 1.96 * people.oracle_error(oracle)
+    settings = dict(horizon=people.bank.horizon, budget=cap * oracle, gamma=source.gamma, until=width)
     runs = run_many(lambda: Adaptive(**settings), people, repetitions, 9)
     return source, runs, runs.spent / oracle, runs.reach <= width * (1 + 1e-9)

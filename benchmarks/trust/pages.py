@@ -137,8 +137,8 @@ def coverage_page(cells):
                 )
     error = np.sqrt(0.95 * 0.05 / cells[0].default.held.size)
     text = (
-        f"The same runs. A coverage of 0.95 has a standard error of {error:.3f}. A process is sound at {SOUND} or more:\n"
-        "a warning is a false alarm there."
+        f"The same runs. A coverage of 0.95 has a standard error of {error:.3f}.\n"
+        f"A process is sound at {SOUND} or more: a warning is a false alarm there."
     )
     return paragraphs(text, head, f"The default below {LOW} at 50 T and more:", low_lines)
 

@@ -38,7 +38,7 @@ AGENTS = {
     "cartpole-20k": Agent("CartPole-v1", TRAINED / "cartpole-20k.npz", 500, 20_000),
     "cartpole-10": Agent("CartPole-v1", TRAINED / "cartpole-10.npz", 500, 20_000),
     "cartpole-30": Agent("CartPole-v1", TRAINED / "cartpole-30.npz", 500, 20_000),
-    "acrobot": Agent("Acrobot-v1", TRAINED / "acrobot.npz", 500, 5000),
+    "acrobot": Agent("Acrobot-v1", TRAINED / "acrobot.npz", 500, 15_000),
     "mountaincar": Agent("MountainCar-v0", TRAINED / "mountaincar.npz", 200, 20_000),
     "pendulum": Agent("Pendulum-v1", ZOO_AGENTS / "ppo" / "Pendulum-v1" / "Pendulum-v1.zip", 200, 10_000),
 }
@@ -86,6 +86,12 @@ class Population:
         self.variance = float((self.bank.rewards @ self.discounts).var())
         self.error = np.sqrt(self.variance / len(rewards))
         self.length = float(steps.mean())
+
+    def oracle_error(self, budget):
+        """Standard error of the best schedule for the true weights; steps that no trajectory reaches are left out."""
+        reached = int(np.count_nonzero(self.bank.survival))
+        bank = Bank(self.bank.rewards[:, :reached], gamma=self.bank.gamma, steps=self.steps)
+        return float(np.sqrt(bank.best_schedule(budget).variance(bank.weights)))
 
     def uniform_value(self, budget, rng):
         """The estimate of ``Uniform``, from the same draws as ``Bank.run`` but without a strategy's bookkeeping."""

@@ -88,8 +88,9 @@ def _tabular() -> Iterator[Problem]:
 
 def success_lengths(horizon: int) -> Array:
     """Returns the distribution of the lengths 1 to T of episodes that end in success or not: uniform on [T/4, T]."""
-    possible: Array = (np.arange(1, horizon + 1) >= horizon / 4).astype(np.float64)
-    return possible / possible.sum()
+    possible = np.arange(1, horizon + 1) >= horizon / 4
+    distribution: Array = possible / possible.sum()
+    return distribution
 
 
 def _success() -> Iterator[Problem]:
