@@ -30,8 +30,8 @@ CHROMIUM = @command -v chromedriver >/dev/null || ! command -v apt-get >/dev/nul
 docs: .venv/ready
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
 
-# The long ones, benchmarks/adaptive.py, critic.py and train_agents.py, and benchmarks/gpu/, which needs one, are run by
-# hand: see their pages in results/.
+# The long ones, benchmarks/adaptive.py, critic.py, train_agents.py and trust/, and benchmarks/gpu/, which needs one, are
+# run by hand: see their pages in results/.
 benchmarks: .venv/ready
 	$(BIN)/python benchmarks/core.py | tee results/core.md
 	$(BIN)/python benchmarks/evaluation.py | tee results/evaluation.md

@@ -108,11 +108,33 @@ class TestExport:
         expected, _ = model.predict(rows, deterministic=True)
         np.testing.assert_allclose(export(model)(rows, [None] * 50), expected, rtol=0, atol=1e-5)
 
+    def test_discrete_actions(self, tmp_path):
+        """Sampled ones come as often as the model says; four standard errors, one false alarm in 15,000."""
+        torch, sb3 = pytest.importorskip("torch"), pytest.importorskip("stable_baselines3")
+        from rido.export import export
+
+        model = sb3.PPO("MlpPolicy", "Acrobot-v1", seed=0, device="cpu")
+        with torch.no_grad():
+            model.policy.action_net.bias += torch.tensor([0.0, 1.0, -1.0])
+        export(model).save(tmp_path / "agent.npz")
+        rows = np.random.default_rng(1).normal(size=(200, 6)).astype(np.float32)
+        policy = resolve(tmp_path / "agent.npz", "Acrobot-v1")
+        np.testing.assert_array_equal(policy(rows, [None] * 200), model.predict(rows, deterministic=True)[0])
+        sampled = resolve(tmp_path / "agent.npz", "Acrobot-v1", deterministic=False)
+        actions = sampled(np.repeat(rows[:1], 10_000, axis=0), generators(10_000))
+        with torch.no_grad():
+            chances = model.policy.get_distribution(torch.as_tensor(rows[:1])).distribution.probs[0].numpy()
+        found = np.bincount(actions, minlength=3) / 10_000
+        assert (np.abs(found - chances) < 4 * np.sqrt(chances * (1 - chances) / 10_000)).all()
+        with pytest.raises(ValueError, match=r"environment must have observations of 6 numbers"):
+            resolve(tmp_path / "agent.npz", "CartPole-v1")
+        with pytest.raises(ValueError, match=r"environment must have actions of 3 choices for .*, got Discrete\(2\)"):
+            policy.fits(gym.make("Acrobot-v1").observation_space, gym.make("CartPole-v1").action_space)
+
     @pytest.mark.parametrize(
         ("algorithm", "env_id", "activation", "message"),
         [
-            ("DQN", "CartPole-v1", "ReLU", "with normal actions, got DQN"),
-            ("PPO", "CartPole-v1", "Tanh", "with normal actions, got PPO"),
+            ("DQN", "CartPole-v1", "ReLU", "with discrete or normal actions, got DQN"),
             ("PPO", "Pendulum-v1", "ReLU", "with tanh between them, got Linear, ReLU, Linear, ReLU, Linear"),
         ],
     )

@@ -17,15 +17,24 @@ def export(model: Any, about: Mapping[str, Any] | None = None) -> MlpPolicy:
 
     Args:
         model: A Stable-Baselines3 or sb3-contrib model, with its VecNormalize if it was trained with one. Observations
-            and actions are vectors, layers are linear with tanh between them, and actions are normal, not squashed.
+            are vectors, layers are linear with tanh between them, and actions are discrete, or vectors that are normal
+            and not squashed.
         about: What the file is to say on the agent's origin; anything that JSON can hold.
 
     Returns:
         The agent; its ``save`` writes the file.
     """
     policy, normalised = model.policy, model.get_vec_normalize_env()
-    if type(getattr(policy, "action_dist", None)).__name__ != "DiagGaussianDistribution":
-        raise ValueError(f"model must be a PPO, A2C or TRPO agent with normal actions, got {type(model).__name__}")
+    kind = type(getattr(policy, "action_dist", None)).__name__
+    if kind == "CategoricalDistribution":
+        actions = {"choices": policy.action_space.n}
+    elif kind == "DiagGaussianDistribution":
+        actions = {"low": policy.action_space.low, "high": policy.action_space.high}
+        actions["log_std"] = policy.log_std.detach().cpu().numpy()
+    else:
+        raise ValueError(
+            f"model must be a PPO, A2C or TRPO agent with discrete or normal actions, got {type(model).__name__}"
+        )
     mean, deviation, limit, scale = np.zeros(policy.observation_space.shape), 1.0, np.inf, 1.0
     if normalised is not None and normalised.norm_obs:
         mean, limit = normalised.obs_rms.mean, normalised.clip_obs
@@ -36,9 +45,7 @@ def export(model: Any, about: Mapping[str, Any] | None = None) -> MlpPolicy:
     arrays = {
         **_layers("actor", [*bodies.policy_net, policy.action_net]),
         **_layers("critic", [*bodies.value_net, policy.value_net], scale),
-        "log_std": policy.log_std.detach().cpu().numpy(),
-        "low": policy.action_space.low,
-        "high": policy.action_space.high,
+        **actions,
         "mean": mean,
         "deviation": np.broadcast_to(deviation, mean.shape),
         "limit": limit,

@@ -2,8 +2,9 @@
 
 The file holds float32 arrays: weights and biases of the actor and of the critic (``actor.0.weight`` of shape (inputs,
 outputs), ``actor.0.bias``, ``actor.1.weight``, ...), tanh between layers; ``log_std`` of the actions and their bounds
-``low`` and ``high``; ``mean``, ``deviation`` and ``limit`` of the observations. The critic's values are in units of the
-environment's rewards, for an endless horizon at the discount ``gamma``. ``about`` is a JSON text on the agent's origin.
+``low`` and ``high``, or where actions are discrete their number ``choices``, one logit each; ``mean``, ``deviation``
+and ``limit`` of the observations. The critic's values are in units of the environment's rewards, for an endless horizon
+at the discount ``gamma``. ``about`` is a JSON text on the agent's origin.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class MlpPolicy(Policy):
 
     Args:
         arrays: What the file holds, by name.
-        deterministic: Whether it takes its most likely action, or samples from a normal distribution.
+        deterministic: Whether it takes its most likely action, or samples one.
         name: What the policy is called in results.
         fingerprint: Digest of the agent's file.
 
@@ -61,10 +62,12 @@ class MlpPolicy(Policy):
         self._mean = self._floats("mean", -1).astype(np.float64)
         self._deviation = self._floats("deviation", self._mean.size).astype(np.float64)
         self._limit = float(self._floats("limit"))
-        self._low = self._floats("low", -1)
-        self._high = self._floats("high", self._low.size)
-        self._spread: Floats = np.exp(self._floats("log_std", self._low.size))
-        self._actor = self._network("actor", self._low.size)
+        self._choices = int(self._floats("choices")) if "choices" in self.arrays else 0
+        if not self._choices:
+            self._low = self._floats("low", -1)
+            self._high = self._floats("high", self._low.size)
+            self._spread: Floats = np.exp(self._floats("log_std", self._low.size))
+        self._actor = self._network("actor", self._choices or self._low.size)
         self._critic = self._network("critic", 1)
 
     @classmethod
@@ -90,6 +93,11 @@ class MlpPolicy(Policy):
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         """Actions for a batch."""
         actions = self._actor(self._prepare(observations))
+        if self._choices:
+            if self.draws:  # the largest logit after adding Gumbel noise
+                actions = actions - np.log(draw("standard_exponential", generators, self._choices))
+            best: NDArray[np.int64] = np.argmax(actions, axis=1)
+            return best
         if self.draws:
             actions = actions + self._spread * draw("standard_normal", generators, actions.shape[1]).astype(np.float32)
         return np.minimum(np.maximum(actions, self._low), self._high)
@@ -100,14 +108,17 @@ class MlpPolicy(Policy):
 
     def fits(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> MlpPolicy:
         """Returns the policy itself, or raises where an environment has other observations or actions."""
-        needs = {"observations": (observation_space, self._mean.size), "actions": (action_space, self._low.size)}
-        for what, (space, size) in needs.items():
-            if type(space).__name__ == "Box" and space.shape == (size,):
+        for what, space, size, discrete in (
+            ("observations", observation_space, self._mean.size, False),
+            ("actions", action_space, self._choices or self._low.size, self._choices > 0),
+        ):
+            if _holds(space, size, discrete):
                 continue
             arguments = "".join(f", {key}={value!r}" for key, value in self.about.get("env_kwargs", {}).items())
             trained = f"; it was trained in {self.about['env']}{arguments}" if "env" in self.about else ""
             found = " ".join(str(space).split())
-            raise ValueError(f"environment must have {what} of {size} numbers for {self.name}, got {found}{trained}")
+            unit = "choices" if discrete else "numbers"
+            raise ValueError(f"environment must have {what} of {size} {unit} for {self.name}, got {found}{trained}")
         return self
 
     def _value(self, observations: Any) -> NDArray[np.float64]:
@@ -134,3 +145,12 @@ class MlpPolicy(Policy):
             size = weight.shape[1]
             layers += [linear(weight, self._floats(f"{part}.{number}.bias", size)), np.tanh]
         return Network(tuple(layers[:-1])).steady(self._mean.size)
+
+
+def _holds(space: gym.Space[Any], size: int, discrete: bool) -> bool:
+    """Whether a space has so many choices, counted from 0, or vectors of so many numbers."""
+    from gymnasium import spaces
+
+    if discrete:
+        return isinstance(space, spaces.Discrete) and (space.start, space.n) == (0, size)
+    return isinstance(space, spaces.Box) and space.shape == (size,)
