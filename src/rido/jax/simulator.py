@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rido import _checks
 from rido.critic import Critic, FunctionCritic
 from rido.jax.envs import adapt
-from rido.jax.programs import NUMBERS, Programs, seed_words
+from rido.jax.programs import NUMBERS, Programs, join_seeds, seed_words, split_seeds
 from rido.jax.tiles import runs, split, tiles
 from rido.policies import function_name, import_attribute, stack, take
 from rido.schedule import Schedule
@@ -156,12 +156,9 @@ class JaxSimulator:
 
     def starts(self, seeds: Sequence[int]) -> Any:
         """Returns a batch of first observations, each from its own seed, without taking a step."""
-        programs, every = self._programs_for(None), np.asarray(seeds, dtype=np.uint32)
-        parts = [
-            programs.start(np.resize(every[first : first + size], size))[2]
-            for first, size in split(every.size, self._sizes)
-        ]
-        return take(stack([_fetch(part) for part in parts]), np.arange(every.size))
+        programs, words = self._programs_for(None), split_seeds(seeds)
+        parts = [programs.start(_filled(words, first, size))[2] for first, size in split(len(words), self._sizes)]
+        return take(stack([_fetch(part) for part in parts]), np.arange(len(words)))
 
     def start_values(
         self, source: np.random.SeedSequence, first: int, count: int, critic: JaxCritic
@@ -249,7 +246,7 @@ class JaxSimulator:
         """Raises an error that names the trajectory with a bad reward, if it is found again."""
         programs, lengths = self._programs_for(None), schedule.lengths
         for row in range(0, lengths.size, self.num_envs):
-            seeds = np.asarray(programs.seeds(seed_words(source, first + row), count=self.num_envs)).tolist()
+            seeds = join_seeds(np.asarray(programs.seeds(seed_words(source, first + row), count=self.num_envs)))
             part = lengths[row : row + self.num_envs]
             try:
                 self.rollout(part, seeds[: part.size])
@@ -282,11 +279,11 @@ class JaxSimulator:
         """Returns the trajectories of each tile, and which ones of the request they are."""
         lengths = check_request(lengths, seeds, self._horizon)
         order = np.argsort(-lengths, kind="stable")
-        programs, every, parts = self._programs_for(None), np.asarray(seeds, dtype=np.uint32)[order], []
+        programs, words, parts = self._programs_for(None), split_seeds(seeds)[order], []
         planned = count_reached(lengths, programs.width)
         for first, sizes in tiles(planned, self._sizes, self._steps):
             rows = order[first : first + sizes[0]]
-            carry = programs.start(np.resize(every[first : first + sizes[0]], sizes[0]))
+            carry = programs.start(_filled(words, first, sizes[0]))
             before, blocks = carry[2], []
             for block, size in enumerate(sizes):
                 if size < carry[3].size:
@@ -371,6 +368,12 @@ class _Itself:
 def _programs(env: _Itself, policy: _Itself, critic: _Itself, horizon: int, gamma: float, steps: int) -> Programs:
     """Returns programs that are shared by all evaluations of one policy."""
     return Programs(env.thing, policy.thing, critic.thing, horizon=horizon, gamma=gamma, steps=steps)
+
+
+def _filled(words: NDArray[np.uint32], first: int, size: int) -> NDArray[np.uint32]:
+    """Returns so many rows of words from the first one on, which are repeated where there are not enough."""
+    part = words[first : first + size]
+    return part[np.arange(size) % len(part)]
 
 
 def _fetch(tree: Any) -> Any:

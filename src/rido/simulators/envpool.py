@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rido import _checks
 from rido.policies import Policy, resolve_policy, take
-from rido.simulators.base import Observed, SimulationError
+from rido.simulators.base import Observed, SimulationError, narrow_seed
 from rido.simulators.environments import Environments, SlotError, Slots, Step
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parts import check_request, join_observed, join_trajectories
@@ -28,7 +28,6 @@ except ImportError as error:
     raise ImportError('EnvPoolSimulator needs envpool: pip install "rido[envpool]"') from error
 
 _NUM_ENVS = 32
-_MOST_SEED = 2**31 - 1  # that EnvPool takes
 
 
 class EnvPoolSimulator:
@@ -209,9 +208,11 @@ class _Pool(Environments):
     def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
         try:
             if self.fresh:
-                self._make([int(seed or 0) & _MOST_SEED for seed in seeds])
+                self._make([narrow_seed(int(seed or 0)) for seed in seeds])
             elif self._pool is None:
-                self._make((np.random.SeedSequence(seeds[0]).generate_state(self.most) & _MOST_SEED).tolist())
+                self._make(
+                    [narrow_seed(word) for word in np.random.SeedSequence(seeds[0]).generate_state(self.most).tolist()]
+                )
             observations, _ = self._pool.reset(slots.astype(np.int32))
         except Exception as error:
             raise SlotError(int(slots[0]), f"EnvPool's reset raised {error!r}") from error

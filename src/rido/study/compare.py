@@ -18,7 +18,9 @@ from rido.trajectories import Trajectories
 
 Array = NDArray[np.float64]
 
-_UNREACHED = 1e-9  # transitions that a planned sample costs where all trajectories have ended; plans need a price above 0
+_UNREACHED = (
+    1e-9  # transitions that a planned sample costs where all trajectories have ended; plans need a price above 0
+)
 
 STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
     "uniform": Uniform,
