@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido import _checks
-from rido.clock import Allowance
+from rido.clock import Allowance, Pace
 from rido.collection import Collector
 from rido.critic import Critic
 from rido.estimate import Estimate
@@ -38,6 +38,7 @@ _STRATEGIES: dict[str, Callable[..., Strategy]] = {
 }
 
 _LEAST_PILOT = 5  # trajectories, where a strategy plans everything at once and a critic is to be chosen before
+_LEAST_RESETS = 2  # from which their own error can be told
 _RESET_BUDGET = 0.1  # share of the budget that is kept for resets where they cost transitions
 _SUMMED_BUDGET = 1_000_000  # transitions beyond which rewards stay on a device that can sum them up
 _SUMMED_HORIZON = 4096  # steps up to which it can: sums are T x T tables
@@ -79,7 +80,8 @@ def evaluate(
         horizon: steps over which the return is summed. If not given, as many as leave out 0.1% of the return
             of constant rewards, or the environment's own time limit if that is less.
         time_budget: seconds to spend, with all that comes before the first transition. What steps and resets cost is
-            measured first, and plans weigh it. The time may be exceeded a little, because no trajectory is broken off.
+            measured first, and plans weigh it; the transitions that this takes are counted. The time may be exceeded a
+            little, because no trajectory is broken off.
         strategy: "adaptive", "uniform", "robust", "rido", or a function of horizon, budget and gamma that returns a
             strategy.
         until: stop when the 95% interval is at most this much to either side; the budget is then the most to spend.
@@ -155,6 +157,7 @@ def evaluate(
             ),
             max_resets=2 * first.budget if max_resets is None else _checks.integer("max_resets", max_resets, least=2),
             reset_cost=_checks.not_negative("reset_cost", reset_cost),
+            first_budget=first.budget,
             seed=seed,
             run=run,
             progress=progress,
@@ -194,6 +197,7 @@ class _Task:
     summing: bool
     max_resets: int
     reset_cost: float
+    first_budget: int
     seed: int | None
     run: str | Path | None
     progress: bool | None
@@ -204,7 +208,13 @@ class _Task:
         """Transitions that are kept for resets."""
         if self.critic is None or self.reset_cost == 0:
             return 0
-        return int(min(self.max_resets * self.reset_cost, _RESET_BUDGET * self.strategy.budget))
+        wanted = min(self.max_resets * self.reset_cost, _RESET_BUDGET * self.first_budget)
+        return math.ceil(max(wanted, _LEAST_RESETS * self.reset_cost))
+
+    @property
+    def measured(self) -> int:
+        """Transitions that went into measuring what steps and resets cost."""
+        return 0 if self.allowance is None else self.allowance.costs.transitions
 
 
 def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration: Mapping[str, Any]) -> Evaluation:
@@ -231,7 +241,8 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
                 "policy": policy,
                 "strategy": type(strategy).__name__.lower(),
                 "horizon": strategy.horizon,
-                "budget": strategy.budget if task.allowance is None else None,
+                "budget": strategy.budget if task.allowance is None else task.allowance.budget,
+                "first_budget": task.first_budget if task.allowance is not None else None,
                 "time_budget": [task.allowance.seconds] if task.allowance is not None else [],
                 "costs": list(astuple(task.allowance.costs)) if task.allowance is not None else [],
                 "gamma": strategy.gamma,
@@ -261,10 +272,10 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
         if collector.critic is not None:
             most = task.max_resets
             if task.reset_cost > 0:
-                most = max(2, min(most, int(task.reserve / task.reset_cost)))
+                most = max(_LEAST_RESETS, min(most, int(task.reserve / task.reset_cost)))
             if task.allowance is not None and task.allowance.costs.per_reset > 0:
                 left = max(0.0, task.allowance.ends - time.monotonic())
-                most = max(2, min(most, int(left / task.allowance.costs.per_reset)))
+                most = max(_LEAST_RESETS, min(most, int(left / task.allowance.costs.per_reset)))
                 most = collector.recall("resets", most)
             collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
             estimate = _with_starts(estimate, collector.starts)
@@ -275,7 +286,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
     planning += time.perf_counter()
     return Evaluation(
         estimate=estimate,
-        transitions=collector.plain.transitions + math.ceil(collector.resets * task.reset_cost),
+        transitions=task.measured + collector.plain.transitions + math.ceil(collector.resets * task.reset_cost),
         trajectories=collector.trajectories,
         uniform_transitions=uniform_transitions(collector.plain, estimate.standard_error),
         strategy=type(strategy).__name__.lower(),
@@ -299,7 +310,7 @@ def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> St
     if task.reserve and (judge.critic is not None or judge.view is not None):
         strategy = task.make(horizon=strategy.horizon, budget=strategy.budget - task.reserve, gamma=strategy.gamma)
     collector.critic = judge.critic
-    pace = _Pace(task, collector)
+    pace = Pace(task.allowance, strategy.horizon, collector, task.reserve)
     while (schedule := pace.ask(strategy)) is not None:
         if judge.view is not None and collector.trajectories == 0:
             strategy = _pilot(task, strategy, schedule, judge, collector, bar)
@@ -313,32 +324,6 @@ def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> St
             bar.show(estimate)
             collector.finish_round(estimate)
     return strategy
-
-
-class _Pace:
-    """Asks a strategy for what the budget of time pays for, if there is one."""
-
-    def __init__(self, task: _Task, collector: Collector) -> None:
-        self._allowance = task.allowance
-        self._collector = collector
-        self._before = (0, 0.0)
-        self._plans = 0
-        self._rate = 0.0 if self._allowance is None else self._allowance.costs.rate(task.strategy.horizon)
-
-    def ask(self, strategy: Strategy) -> Schedule | None:
-        if self._allowance is not None:
-            now = (self._collector.plain.transitions, self._collector.seconds)
-            if now[1] > self._before[1]:
-                self._rate = (now[0] - self._before[0]) / (now[1] - self._before[1])
-            self._before = now
-            # What follows the pilot may be much shorter trajectories, at a rate that was not seen yet.
-            rate = min(self._rate, self._allowance.costs.rate(1)) if self._plans == 1 else self._rate
-            self._plans += 1
-            budget = self._allowance.clock.budget(strategy.spent, rate)
-            if self._allowance.most is not None:  # with what a critic was fitted on
-                budget = min(budget, self._allowance.most - now[0] + strategy.spent)
-            strategy.budget = self._collector.recall("budget", budget)
-        return strategy.ask()
 
 
 def _pilot(

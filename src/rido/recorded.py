@@ -55,6 +55,7 @@ def read_run(path: str | Path) -> RecordedRun:
         raise RunFileError(f"run file {path} has no finished round yet")
     plain, signal = (RewardMoments(configuration["horizon"], gamma=configuration["gamma"]) for _ in range(2))
     fitted = configuration.pop("fitted critic", None) is not None
+    measured = configuration["costs"][2] if configuration["costs"] else 0
     estimates: dict[int, Estimate] = {}  # by transitions: the last round may only have taken resets
     for number, milestone in milestones.items():
         for piece in (piece for piece in pieces if piece.round == number):
@@ -63,7 +64,7 @@ def read_run(path: str | Path) -> RecordedRun:
                 signal.update(piece.signal.trajectories)
         # What a critic was fitted on serves for nothing else.
         counts = signal.counts if fitted and signal.transitions else plain.counts
-        estimates[milestone.transitions] = Estimate(
+        estimates[measured + milestone.transitions] = Estimate(
             value=milestone.value,
             standard_error=milestone.standard_error,
             degrees_of_freedom=milestone.degrees_of_freedom,
@@ -77,7 +78,7 @@ def read_run(path: str | Path) -> RecordedRun:
     critic = configuration["critic"] if configuration["critic"] != "auto" else "policy"
     evaluation = Evaluation(
         estimate=last,
-        transitions=milestone.transitions + math.ceil(taken * configuration["resets"][1] if taken else 0),
+        transitions=measured + milestone.transitions + math.ceil(taken * configuration["resets"][1] if taken else 0),
         trajectories=milestone.trajectories,
         uniform_transitions=uniform_transitions(plain, last.standard_error),
         strategy=configuration["strategy"],

@@ -210,9 +210,8 @@ class _Pool(Environments):
             if self.fresh:
                 self._make([narrow_seed(int(seed or 0)) for seed in seeds])
             elif self._pool is None:
-                self._make(
-                    [narrow_seed(word) for word in np.random.SeedSequence(seeds[0]).generate_state(self.most).tolist()]
-                )
+                words = np.random.SeedSequence(seeds[0]).generate_state(self.most).tolist()
+                self._make([narrow_seed(word) for word in words])
             observations, _ = self._pool.reset(slots.astype(np.int32))
         except Exception as error:
             raise SlotError(int(slots[0]), f"EnvPool's reset raised {error!r}") from error

@@ -18,9 +18,7 @@ from rido.trajectories import Trajectories
 
 Array = NDArray[np.float64]
 
-_UNREACHED = (
-    1e-9  # transitions that a planned sample costs where all trajectories have ended; plans need a price above 0
-)
+_UNREACHED = 1e-9  # price in transitions of a step that no trajectory reached; plans need one above 0
 
 STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
     "uniform": Uniform,
