@@ -190,6 +190,41 @@ def test_bad_settings_are_named(settings, message):
         mortal(**settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(policy=act), "policy must be None with a simulator of your own, got <function act .*: it acts by itself"),
+        (dict(workers=2), r"workers must be 1 with a simulator of your own, got 2: let its rollout\(\) use several"),
+        (dict(workers=True), "workers must be 1 with a simulator of your own, got True"),
+        (dict(num_envs=-3), "num_envs must be None .*, got -3: set the simulator's attribute num_envs"),
+        (dict(simulator="nonsense"), "simulator must be None .*, got 'nonsense': leave it out"),
+        (dict(simulator=GymnasiumSimulator), "simulator must be None .*, got <class"),
+        (dict(env_kwargs={"noise": 1}), "env_kwargs must be None .*, got {'noise': 1}: make the simulator with them"),
+        (dict(deterministic=False), "deterministic must be True .*, got False: make the simulator act as it should"),
+    ],
+)
+def test_settings_that_an_own_simulator_would_ignore_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        rido.evaluate(Bank(), **{"budget": 500, "gamma": 1.0, "horizon": 10, **settings})
+    assert "\n" not in str(caught.value)
+    rido.evaluate(Bank(), budget=500, gamma=1.0, horizon=10, env_kwargs={})
+
+
+@pytest.mark.parametrize(
+    ("simulator", "message"),
+    [
+        ("gymnasium", "workers must be 1 with simulator 'gymnasium', got 2: give simulator 'workers' or leave it out"),
+        ("envpool", "workers must be 1 with simulator 'envpool', got 2: it has threads of its own"),
+        ("ray", r"workers must be 1 with simulator 'ray', got 2: simulator=partial\(RaySimulator, num_actors="),
+        ("jax", "workers must be 1 with simulator 'jax', got 2: it uses the whole device"),
+        (GymnasiumSimulator, "workers must be 1 with a function that makes a simulator, got 2: give the function"),
+    ],
+)
+def test_workers_that_a_simulator_would_ignore_are_refused(simulator, message):
+    with pytest.raises(ValueError, match=message):
+        mortal(simulator=simulator, workers=2)
+
+
 # Run files
 
 

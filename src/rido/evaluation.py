@@ -26,7 +26,7 @@ from rido.result import Evaluation, critic_gain, uniform_transitions
 from rido.runfile import RunFile
 from rido.schedule import Schedule
 from rido.simulators.base import Simulator, SummarisingSimulator
-from rido.simulators.choice import environment_name, is_in_jax, resolve_horizon, simulator_kind
+from rido.simulators.choice import environment_name, is_in_jax, refuse_ignored, resolve_horizon, simulator_kind
 from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
 from rido.trajectories import concatenate
 
@@ -114,7 +114,17 @@ def evaluate(
         2000
     """
     gamma = _checks.discount("gamma", gamma)
-    if simulator is None and is_in_jax(env):
+    own = hasattr(env, "rollout")
+    if own:
+        refuse_ignored(
+            policy=policy,
+            env_kwargs=env_kwargs,
+            num_envs=num_envs,
+            workers=workers,
+            simulator=simulator,
+            deterministic=deterministic,
+        )
+    elif simulator is None and is_in_jax(env):
         simulator = "jax"
     horizon = resolve_horizon(env, horizon, gamma, in_jax=simulator == "jax")
     make = _STRATEGIES.get(strategy) if isinstance(strategy, str) else strategy
@@ -143,15 +153,15 @@ def evaluate(
             if strategy == "adaptive":
                 chosen = partial(chosen, reset_price=allowance.costs.reset_price)
         first = chosen(horizon=horizon, budget=size, gamma=gamma)
-        own = hasattr(running, "as_critic") and callable(critic) and not isinstance(critic, Critic)
+        adapts = hasattr(running, "as_critic") and callable(critic) and not isinstance(critic, Critic)
         return _Task(
             make=chosen,
             strategy=first,
-            critic=running.as_critic(critic) if own else critic,  # type: ignore[attr-defined]
+            critic=running.as_critic(critic) if adapts else critic,  # type: ignore[attr-defined]
             summing=(
                 isinstance(running, SummarisingSimulator)
                 and run is None  # which records the rewards
-                and (critic is None or own)
+                and (critic is None or adapts)
                 and horizon <= _SUMMED_HORIZON
                 and first.budget > _SUMMED_BUDGET
             ),
@@ -164,7 +174,7 @@ def evaluate(
             allowance=allowance,
         )
 
-    if hasattr(env, "rollout"):
+    if own:
         return _evaluate(begin(env), env, type(env).__name__, {})
     running: Any = simulator_kind(simulator, workers)(
         env,

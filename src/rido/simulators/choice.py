@@ -43,14 +43,36 @@ def resolve_horizon(env: Any, horizon: int | None, gamma: float, *, in_jax: bool
     return limit if limit is not None and (gamma == 1 or limit < horizon_for(gamma)) else horizon_for(gamma)
 
 
+_OWN = {  # what an argument must be with a simulator of the user's own, and what to do instead
+    "policy": (None, "it acts by itself"),
+    "env_kwargs": (None, "make the simulator with them"),
+    "num_envs": (None, "set the simulator's attribute num_envs"),
+    "workers": (1, "let its rollout() use several processes"),
+    "simulator": (None, "leave it out"),
+    "deterministic": (True, "make the simulator act as it should"),
+}
+
+
+def refuse_ignored(**settings: Any) -> None:
+    """Raises where an argument of evaluate() would be ignored because the simulator is the user's own."""
+    for name, value in settings.items():
+        default, advice = _OWN[name]
+        if value is not default and not (type(value) is type(default) and value == default) and value != {}:
+            raise ValueError(f"{name} must be {default} with a simulator of your own, got {value!r:.80}: {advice}")
+
+
 def simulator_kind(simulator: str | Callable[..., Simulator] | None, workers: int) -> Callable[..., Simulator]:
     """Returns what makes the simulator that was asked for by name, or else the one that suits so many workers."""
     workers = _checks.integer("workers", workers, least=1)
     if simulator is None:
         simulator = "gymnasium" if workers == 1 else "workers"
+    if not callable(simulator):
+        _checks.choice("simulator", simulator, ("gymnasium", "workers", "envpool", "ray", "jax"))
+    if workers != 1 and simulator != "workers":
+        raise ValueError(f"workers must be 1 with {_named(simulator)}, got {workers}: {_advice(simulator)}")
     if callable(simulator):
         return simulator
-    match _checks.choice("simulator", simulator, ("gymnasium", "workers", "envpool", "ray", "jax")):
+    match simulator:
         case "workers":
             from rido.simulators.workers import WorkerSimulator
 
@@ -64,8 +86,6 @@ def simulator_kind(simulator: str | Callable[..., Simulator] | None, workers: in
 
             return RaySimulator
         case "jax":
-            if workers != 1:
-                raise ValueError(f"workers must be 1 with JAX, which uses the whole device, got {workers}")
             from rido.jax import JaxSimulator
 
             return JaxSimulator
@@ -73,6 +93,22 @@ def simulator_kind(simulator: str | Callable[..., Simulator] | None, workers: in
             from rido.simulators.gymnasium import GymnasiumSimulator
 
             return GymnasiumSimulator
+
+
+def _named(simulator: Any) -> str:
+    return "a function that makes a simulator" if callable(simulator) else f"simulator {simulator!r}"
+
+
+def _advice(simulator: Any) -> str:
+    """Returns what to do instead of giving this simulator workers."""
+    own = {
+        "envpool": "it has threads of its own",
+        "ray": "simulator=partial(RaySimulator, num_actors=...) says how many actors there are",
+        "jax": "it uses the whole device",
+    }
+    if callable(simulator):
+        return "give the function the number, as in partial(RaySimulator, num_actors=...)"
+    return own.get(simulator, "give simulator 'workers' or leave it out")
 
 
 def is_in_jax(env: Any) -> bool:
