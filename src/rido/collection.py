@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ class Collector:
         entropy: what all seeds come from.
         record: the run file, if there is one.
         summing: whether the simulator keeps rewards to itself and says what they come to.
+        notes: what a reader should know of all that is collected.
 
     Attributes:
         summing: the same.
@@ -67,10 +69,12 @@ class Collector:
         entropy: int,
         record: RunFile | None,
         summing: bool = False,
+        notes: Sequence[str] = (),
     ) -> None:
         self._simulator = simulator
         self._entropy = entropy
         self._record = record
+        self._notes = tuple(notes)
         self._pieces = deque(record.pieces() if record is not None else ())
         self._resets = deque(record.resets() if record is not None else ())
         self._round = 0
@@ -181,8 +185,8 @@ class Collector:
         """Returns what was decided in this round of a run that goes on; if nothing was, notes this."""
         return value if self._record is None else int(self._record.recall(f"{name} of round {self._round}", value))
 
-    def finish_round(self, estimate: Estimate) -> None:
-        """Notes how far the run is."""
+    def finish_round(self, estimate: Estimate, warnings: Sequence[str]) -> None:
+        """Notes how far the run is, and what a reader of the estimate should know."""
         if self._record is not None and not self._pieces:
             self._record.note_progress(
                 Milestone(
@@ -192,6 +196,7 @@ class Collector:
                     estimate.value,
                     estimate.standard_error,
                     estimate.degrees_of_freedom,
+                    (*self._notes, *warnings),
                 )
             )
         self._round += 1

@@ -18,7 +18,7 @@ from rido import _checks
 from rido.clock import Allowance, Pace
 from rido.collection import Collector
 from rido.critic import Critic
-from rido.estimate import Estimate
+from rido.estimate import Estimate, interval_warnings
 from rido.fitting import RESET_SHARE, FittedCritic
 from rido.judging import Judge
 from rido.progress import Progress
@@ -240,7 +240,6 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
     notes += getattr(simulator, "warnings", ())
     if task.allowance is not None:
         notes.append("how much was collected depended on the speed of the machine, not on the seed")
-    reproducible = not notes
     judge = Judge.resolve(task.critic, simulator)
     record = None
     if task.run is not None:
@@ -265,6 +264,9 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
             defaults={"seed": secrets.randbits(64)},
         )
         seed = record.configuration["seed"]
+        notes = record.add_notes(notes)
+    reproducible = not notes
+    notes += judge.notes
     entropy = secrets.randbits(64) if seed is None else seed
     collector = Collector(
         simulator,
@@ -273,6 +275,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
         entropy=entropy,
         record=record,
         summing=task.summing,
+        notes=notes,
     )
     planning = -time.perf_counter()
     try:
@@ -289,7 +292,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
                 most = collector.recall("resets", most)
             collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
             estimate = _with_starts(estimate, collector.starts)
-            collector.finish_round(estimate)
+            collector.finish_round(estimate, strategy.warnings())
     finally:
         if record is not None:
             record.close()
@@ -306,7 +309,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
         reproducible=reproducible,
         seconds=collector.seconds,
         planning_seconds=max(0.0, planning - collector.busy_seconds),
-        warnings=(*notes, *judge.notes, *strategy.warnings()),
+        warnings=(*notes, *strategy.warnings()),
         critic="none" if collector.critic is None else collector.critic.name,
         critic_gain=math.nan if collector.critic is None else critic_gain(collector.plain, estimate.standard_error),
         resets=collector.resets,
@@ -332,7 +335,7 @@ def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> St
             spent = strategy.spent
             estimate = _with_starts(strategy.estimate(), collector.starts)
             bar.show(estimate)
-            collector.finish_round(estimate)
+            collector.finish_round(estimate, strategy.warnings())
     return strategy
 
 
@@ -352,7 +355,8 @@ def _pilot(
     collector.critic = judge.decide(pilot, budget=strategy.budget, max_resets=task.max_resets)
     if isinstance(collector.critic, FittedCritic):
         collector.agree(pilot)
-        collector.finish_round(Estimate.from_moments(collector.plain))
+        estimate = Estimate.from_moments(collector.plain)
+        collector.finish_round(estimate, interval_warnings(collector.plain, estimate))
         return task.make(horizon=strategy.horizon, budget=left, gamma=strategy.gamma)
     if collector.critic is None:
         strategy.budget += task.reserve

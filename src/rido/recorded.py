@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.estimate import Estimate, interval_warnings
+from rido.estimate import Estimate
 from rido.moments import RewardMoments
 from rido.result import Evaluation, critic_gain, uniform_transitions
-from rido.runfile import RunFile, RunFileError
+from rido.runfile import NOTES, RunFile, RunFileError
 from rido.schedule import Schedule
 
 
@@ -55,6 +55,7 @@ def read_run(path: str | Path) -> RecordedRun:
         raise RunFileError(f"run file {path} has no finished round yet")
     plain, signal = (RewardMoments(configuration["horizon"], gamma=configuration["gamma"]) for _ in range(2))
     fitted = configuration.pop("fitted critic", None) is not None
+    notes = configuration.pop(NOTES, [])
     measured = configuration["costs"][2] if configuration["costs"] else 0
     estimates: dict[int, Estimate] = {}  # by transitions: the last round may only have taken resets
     for number, milestone in milestones.items():
@@ -85,10 +86,10 @@ def read_run(path: str | Path) -> RecordedRun:
         environment=configuration["environment"],
         policy=configuration["policy"],
         seed=configuration["seed"],
-        reproducible=True,
+        reproducible=not notes,
         seconds=sum(piece.seconds for piece in pieces),
         planning_seconds=math.nan,
-        warnings=interval_warnings(learned, last),
+        warnings=milestone.warnings,
         critic=("fit" if fitted else critic) if signal.transitions else "none",
         critic_gain=critic_gain(plain, last.standard_error) if signal.transitions else math.nan,
         resets=taken,
