@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rido.critic import AgentCritic, Critic, signal, value
 from rido.estimate import Estimate
 from rido.fitting import FittedCritic, Pilot, View, own_value
+from rido.guarantee import check_rewards
 from rido.moments import Moments, RewardMoments
 from rido.policies import take
 from rido.progress import Progress
@@ -49,6 +50,7 @@ class Collector:
         record: the run file, if there is one.
         summing: whether the simulator keeps rewards to itself and says what they come to.
         notes: what a reader should know of all that is collected.
+        reward_range: lowest and highest possible reward; another one is an error.
 
     Attributes:
         summing: the same.
@@ -70,11 +72,13 @@ class Collector:
         record: RunFile | None,
         summing: bool = False,
         notes: Sequence[str] = (),
+        reward_range: tuple[float, float] | None = None,
     ) -> None:
         self._simulator = simulator
         self._entropy = entropy
         self._record = record
         self._notes = tuple(notes)
+        self._reward_range = reward_range
         self._pieces = deque(record.pieces() if record is not None else ())
         self._resets = deque(record.resets() if record is not None else ())
         self._round = 0
@@ -210,6 +214,8 @@ class Collector:
             part = piece.trajectories
             if piece.round != self._round or not np.array_equal(part.lengths, lengths[done : done + len(part)]):
                 raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
+            if self._reward_range is not None:
+                check_rewards(part, self._reward_range)
             pieces.append(piece)
             done += len(part)
             self.trajectories += len(part)

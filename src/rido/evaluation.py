@@ -6,7 +6,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,10 @@ from rido.collection import Collector
 from rido.critic import Critic
 from rido.estimate import Estimate, interval_warnings
 from rido.fitting import RESET_SHARE, FittedCritic
-from rido.judging import Judge
+from rido.judging import Judge, with_starts
 from rido.progress import Progress
 from rido.result import Evaluation, critic_gain, uniform_transitions
-from rido.runfile import RunFile
+from rido.runfile import REWARD_RANGE, RunFile
 from rido.schedule import Schedule
 from rido.simulators.base import Simulator, SummarisingSimulator
 from rido.simulators.choice import environment_name, is_in_jax, refuse_ignored, resolve_horizon, simulator_kind
@@ -57,6 +57,7 @@ def evaluate(
     critic: str | Callable[..., Any] | None = None,
     max_resets: int | None = None,
     reset_cost: float = 0.0,
+    reward_range: tuple[float, float] | None = None,
     seed: int | None = None,
     num_envs: int | None = None,
     workers: int = 1,
@@ -94,6 +95,8 @@ def evaluate(
         max_resets: the most resets that estimate the critic's expectation over first states. There are as many as
             make them 5% of the variance; if not given, at most two for each transition of the budget.
         reset_cost: what such a reset costs in transitions. Where it does, at most a tenth of the budget goes there.
+        reward_range: lowest and highest possible reward. The result then has a ``guaranteed_interval`` too, which holds
+            for any such rewards. It is much wider, and not to be had with a critic.
         seed: what all randomness comes from; drawn and reported if not given.
         num_envs: environments to run side by side, in each worker. It does not change the result.
         workers: processes to collect in. They do not change the result, and pay where a step of the environment is
@@ -136,6 +139,10 @@ def evaluate(
         # Resets for a critic come last, and add their share to the variance.
         share = 0.0 if critic is None else RESET_SHARE
         make = partial(Adaptive, until=until * math.sqrt(1 - share))
+    if reward_range is not None:
+        reward_range = _checks.reward_range("reward_range", reward_range)
+        if critic is not None:
+            raise ValueError(f"reward_range must come without a critic, whose signal has no range, got {critic!r}")
     if seed is not None:
         seed = _checks.integer("seed", seed, least=0)
     if budget is None and time_budget is None:
@@ -154,20 +161,27 @@ def evaluate(
                 chosen = partial(chosen, reset_price=allowance.costs.reset_price)
         first = chosen(horizon=horizon, budget=size, gamma=gamma)
         adapts = hasattr(running, "as_critic") and callable(critic) and not isinstance(critic, Critic)
+        summing = (
+            isinstance(running, SummarisingSimulator)
+            and run is None  # which records the rewards
+            and (critic is None or adapts)
+            and horizon <= _SUMMED_HORIZON
+            and first.budget > _SUMMED_BUDGET
+        )
+        if summing and reward_range is not None:
+            raise ValueError(
+                f"reward_range must come with run=FILE or a budget of at most {_SUMMED_BUDGET:,} transitions, beyond "
+                f"which a device keeps the rewards to itself, got {first.budget:,}"
+            )
         return _Task(
             make=chosen,
             strategy=first,
             critic=running.as_critic(critic) if adapts else critic,  # type: ignore[attr-defined]
-            summing=(
-                isinstance(running, SummarisingSimulator)
-                and run is None  # which records the rewards
-                and (critic is None or adapts)
-                and horizon <= _SUMMED_HORIZON
-                and first.budget > _SUMMED_BUDGET
-            ),
+            summing=summing,
             max_resets=2 * first.budget if max_resets is None else _checks.integer("max_resets", max_resets, least=2),
             reset_cost=_checks.not_negative("reset_cost", reset_cost),
             first_budget=first.budget,
+            reward_range=reward_range,
             seed=seed,
             run=run,
             progress=progress,
@@ -208,6 +222,7 @@ class _Task:
     max_resets: int
     reset_cost: float
     first_budget: int
+    reward_range: tuple[float, float] | None
     seed: int | None
     run: str | Path | None
     progress: bool | None
@@ -276,12 +291,18 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
         record=record,
         summing=task.summing,
         notes=notes,
+        reward_range=task.reward_range,
     )
     planning = -time.perf_counter()
     try:
         with Progress(strategy.budget, shown=task.progress) as bar:
             strategy = _spend(task, judge, collector, bar)
-        estimate = strategy.estimate()
+        estimate, guaranteed = strategy.estimate(), None
+        if task.reward_range is not None:
+            strategy.budget = task.first_budget  # the one that was known before any reward
+            guaranteed = strategy.guaranteed_interval(task.reward_range)
+            if record is not None:
+                record.remember(REWARD_RANGE, task.reward_range)
         if collector.critic is not None:
             most = task.max_resets
             if task.reset_cost > 0:
@@ -291,7 +312,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
                 most = max(_LEAST_RESETS, min(most, int(left / task.allowance.costs.per_reset)))
                 most = collector.recall("resets", most)
             collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
-            estimate = _with_starts(estimate, collector.starts)
+            estimate = with_starts(estimate, collector.starts)
             collector.finish_round(estimate, strategy.warnings())
     finally:
         if record is not None:
@@ -314,6 +335,8 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
         critic_gain=math.nan if collector.critic is None else critic_gain(collector.plain, estimate.standard_error),
         resets=collector.resets,
         reset_seconds=collector.reset_seconds,
+        reward_range=task.reward_range,
+        guaranteed_interval=guaranteed,
     )
 
 
@@ -333,7 +356,7 @@ def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> St
             strategy.tell(collector.collect(schedule.lengths, bar))
         if strategy.spent > spent:
             spent = strategy.spent
-            estimate = _with_starts(strategy.estimate(), collector.starts)
+            estimate = with_starts(strategy.estimate(), collector.starts)
             bar.show(estimate)
             collector.finish_round(estimate, strategy.warnings())
     return strategy
@@ -365,19 +388,3 @@ def _pilot(
         told.append(collector.collect(schedule.lengths[lengths.size :], bar))
     strategy.tell(concatenate(told))
     return strategy
-
-
-def _with_starts(estimate: Estimate, starts: NDArray[np.float64]) -> Estimate:
-    """Adds a critic's expectation over first states, independent of the rest, with Satterthwaite's freedom."""
-    if starts.size < 2:
-        return estimate
-    own, others = estimate.standard_error**2, float(starts.var(ddof=1)) / starts.size
-    freedom = estimate.degrees_of_freedom
-    if math.isfinite(own) and own + others > 0:
-        freedom = (own + others) ** 2 / (own**2 / estimate.degrees_of_freedom + others**2 / (starts.size - 1))
-    return replace(
-        estimate,
-        value=estimate.value + float(starts.mean()),
-        standard_error=math.sqrt(own + others),
-        degrees_of_freedom=freedom,
-    )

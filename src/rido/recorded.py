@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.estimate import Estimate
+from rido.guarantee import guaranteed_interval
 from rido.moments import RewardMoments
 from rido.result import Evaluation, critic_gain, uniform_transitions
-from rido.runfile import NOTES, RunFile, RunFileError
+from rido.runfile import NOTES, REWARD_RANGE, RunFile, RunFileError
 from rido.schedule import Schedule
+from rido.trajectories import concatenate
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ def read_run(path: str | Path) -> RecordedRun:
     plain, signal = (RewardMoments(configuration["horizon"], gamma=configuration["gamma"]) for _ in range(2))
     fitted = configuration.pop("fitted critic", None) is not None
     notes = configuration.pop(NOTES, [])
+    edges = configuration.pop(REWARD_RANGE, None)
+    reward_range = None if edges is None else (edges[0], edges[1])
     measured = configuration["costs"][2] if configuration["costs"] else 0
     estimates: dict[int, Estimate] = {}  # by transitions: the last round may only have taken resets
     for number, milestone in milestones.items():
@@ -74,6 +78,16 @@ def read_run(path: str | Path) -> RecordedRun:
             early_ends=plain.transitions < plain.counts.sum(),
         )
     *_, last = estimates.values()
+    guaranteed = None
+    if reward_range is not None:
+        rounds = [[piece.trajectories for piece in pieces if piece.round == number] for number in milestones]
+        guaranteed = guaranteed_interval(
+            [concatenate(parts) for parts in rounds if parts],
+            horizon=plain.horizon,
+            gamma=plain.gamma,
+            reward_range=reward_range,
+            budget=configuration["first_budget"] or configuration["budget"],
+        )
     learned = signal if signal.counts[-1] > 1 else plain
     taken = sum(starts.size for starts, _ in resets)
     critic = configuration["critic"] if configuration["critic"] != "auto" else "policy"
@@ -94,6 +108,8 @@ def read_run(path: str | Path) -> RecordedRun:
         critic_gain=critic_gain(plain, last.standard_error) if signal.transitions else math.nan,
         resets=taken,
         reset_seconds=sum(seconds for _, seconds in resets),
+        reward_range=reward_range,
+        guaranteed_interval=guaranteed,
     )
     return RecordedRun(
         evaluation=evaluation,

@@ -21,6 +21,9 @@ _FORMAT = 3
 NOTES = "notes"
 """Name under which a run file has the reasons why the same seed may not give the same result."""
 
+REWARD_RANGE = "reward_range"
+"""Name under which a run file has the range of rewards that a guarantee was asked for."""
+
 _SCHEMA = """
 CREATE TABLE configuration (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE pieces (
