@@ -83,9 +83,7 @@ def test_early_ends_count_as_zeros():
 
 def test_a_reward_outside_of_the_range_is_named():
     Counted.taken = 0
-    with pytest.raises(
-        ValueError, match=r"reward_range must contain all rewards, got \(0\.0, 3\.0\) and a reward of"
-    ) as e:
+    with pytest.raises(ValueError, match=r"reward_range must contain all rewards, got \(0\.0, 3\.0\) and a reward of"):
         rido.evaluate(Counted, act, budget=5000, gamma=0.9, horizon=20, seed=0, reward_range=(0, 3))
     assert Counted.taken < 1000  # it ends with the first piece
 

@@ -25,8 +25,8 @@ from rido.progress import Progress
 from rido.result import Evaluation, critic_gain, uniform_transitions
 from rido.runfile import REWARD_RANGE, RunFile
 from rido.schedule import Schedule
+from rido.simulators import choice
 from rido.simulators.base import Simulator, SummarisingSimulator
-from rido.simulators.choice import environment_name, is_in_jax, refuse_ignored, resolve_horizon, simulator_kind
 from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
 from rido.trajectories import concatenate
 
@@ -104,7 +104,8 @@ def evaluate(
         simulator: "gymnasium", "workers", "envpool", "ray", "jax", or a function that makes a simulator and takes what
             they take, such as ``partial(RaySimulator, address="auto")``.
         deterministic: whether an agent takes its most likely action or samples one.
-        run: a file that records the run. If it is there already, the run goes on where it was.
+        run: a file that records the run. If it is there already, the run goes on where it was. Policies, critics and
+            simulators are known by their content, or by an attribute ``fingerprint`` if they have one.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
         env_kwargs: arguments of the environment, with an id.
 
@@ -119,7 +120,7 @@ def evaluate(
     gamma = _checks.discount("gamma", gamma)
     own = hasattr(env, "rollout")
     if own:
-        refuse_ignored(
+        choice.refuse_ignored(
             policy=policy,
             env_kwargs=env_kwargs,
             num_envs=num_envs,
@@ -127,9 +128,9 @@ def evaluate(
             simulator=simulator,
             deterministic=deterministic,
         )
-    elif simulator is None and is_in_jax(env):
+    elif simulator is None and choice.is_in_jax(env):
         simulator = "jax"
-    horizon = resolve_horizon(env, horizon, gamma, in_jax=simulator == "jax")
+    horizon = choice.resolve_horizon(env, horizon, gamma, in_jax=simulator == "jax")
     make = _STRATEGIES.get(strategy) if isinstance(strategy, str) else strategy
     if make is None:
         _checks.choice("strategy", strategy, tuple(_STRATEGIES))
@@ -189,8 +190,9 @@ def evaluate(
         )
 
     if own:
-        return _evaluate(begin(env), env, type(env).__name__, {})
-    running: Any = simulator_kind(simulator, workers)(
+        identity = {} if run is None else choice.identities(env, env)
+        return _evaluate(begin(env), env, choice.environment_name(env), identity)
+    running: Any = choice.simulator_kind(simulator, workers)(
         env,
         policy,
         horizon=horizon,
@@ -203,9 +205,9 @@ def evaluate(
         configuration = {
             "env_kwargs": repr(dict(env_kwargs or {})),
             "deterministic": deterministic,
-            "policy_fingerprint": running.policy.fingerprint,
+            **({} if run is None else choice.identities(env, running)),
         }
-        name = running.name if hasattr(running, "name") and not isinstance(env, str) else environment_name(env)
+        name = running.name if hasattr(running, "name") and not isinstance(env, str) else choice.environment_name(env)
         return _evaluate(begin(running), running, name, configuration)
     finally:
         running.close()
@@ -272,6 +274,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
                 "gamma": strategy.gamma,
                 "options": strategy.options,
                 "critic": judge.name,
+                "critic_fingerprint": judge.critic.fingerprint if judge.critic and callable(task.critic) else "",
                 "resets": [task.max_resets, task.reset_cost] if judge.name != "none" else [],
                 **configuration,
                 "seed": seed,

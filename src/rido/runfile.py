@@ -21,6 +21,8 @@ _FORMAT = 3
 NOTES = "notes"
 """Name under which a run file has the reasons why the same seed may not give the same result."""
 
+_FINGERPRINT = "_fingerprint"  # at the end of the names of digests
+
 REWARD_RANGE = "reward_range"
 """Name under which a run file has the range of rewards that a guarantee was asked for."""
 
@@ -280,8 +282,11 @@ class RunFile:
         for name, value in {"format": _FORMAT, **wanted}.items():
             found = self.configuration.get(name)
             if value is not None and found != json.loads(json.dumps(value)):
+                difference = f"{name} is {found!r}, not {value!r}"
+                if name.endswith(_FINGERPRINT):
+                    difference = f"{name.removesuffix(_FINGERPRINT)} had other code or numbers"
                 raise RunFileError(
-                    f"run file {self.path} is of another run: its {name} is {found!r}, not {value!r}; "
+                    f"run file {self.path} is of another run: its {difference}; "
                     "give another file name to start a new run"
                 )
 

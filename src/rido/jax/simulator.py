@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from rido import _checks
 from rido.critic import Critic, FunctionCritic
+from rido.fingerprint import fingerprint, identify
 from rido.jax.envs import adapt
 from rido.jax.programs import NUMBERS, Programs, join_seeds, seed_words, split_seeds
 from rido.jax.tiles import runs, split, tiles
 from rido.policies import function_name, import_attribute, stack, take
 from rido.schedule import Schedule
 from rido.simulators.base import Observed, SimulationError, Summarised
+from rido.simulators.choice import environment_fingerprint
 from rido.simulators.parts import check_request, join_observed, join_trajectories
 from rido.summaries import Summary
 from rido.trajectories import Trajectories, count_reached
@@ -46,13 +48,16 @@ class JaxPolicy:
         function: from an observation to an action, or from an observation and a parameter ``key``.
         name: what it is called in results.
         reproducible: whether its randomness comes from the seed.
-        fingerprint: tells policies of one name apart; not known here.
     """
 
     function: Callable[..., Any]
     name: str
     reproducible: bool = True
-    fingerprint: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the function."""
+        return identify("policy", self.function)
 
 
 class JaxCritic(Critic):
@@ -69,6 +74,11 @@ class JaxCritic(Critic):
         self.function = function
         self._rows = 1024
         self._batch = FunctionCritic(jax.jit(jax.vmap(function)))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the function."""
+        return identify("critic", self.function)
 
     def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> NDArray[np.float64]:
         """Values of a batch, in blocks of one size, so that there is one program."""
@@ -125,6 +135,7 @@ class JaxSimulator:
         num_envs: int | None = None,
         deterministic: bool = True,
     ) -> None:
+        self._given = env, dict(env_kwargs or {})
         self._env = adapt(env, env_kwargs)
         self.name = self._env.name
         self._horizon = _checks.integer("horizon", horizon, least=1)
@@ -144,6 +155,12 @@ class JaxSimulator:
         self.num_envs = self._sizes[-1]
         self._together = _TOGETHER.get(jax.default_backend(), _LARGE_TOGETHER)
         self.warnings = _warnings(jax.default_backend(), os.environ.get("XLA_FLAGS", ""))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the environment and the policy."""
+        env, env_kwargs = self._given
+        return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
         """Collects one trajectory per length, each from its own seed, and returns them in the same order."""

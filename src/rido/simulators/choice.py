@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from rido import _checks
+from rido.fingerprint import fingerprint, identify
 from rido.simulators.base import Simulator
 
 
@@ -121,5 +122,44 @@ def environment_name(env: Any) -> str:
     """Returns what an environment is called in results."""
     if isinstance(env, str):
         return env
+    if isinstance(getattr(env, "name", None), str):
+        return str(env.name)
     own = getattr(env, "__qualname__", type(env).__name__)
     return str(getattr(getattr(env, "spec", None), "id", own))
+
+
+def identities(env: Any, running: Any) -> dict[str, str]:
+    """Returns what a run file keeps to know a run again, by content.
+
+    Args:
+        env: what evaluate() was given.
+        running: the simulator; the same thing if it is the user's own.
+    """
+    if running is env:
+        return {"simulator_fingerprint": identify("simulator", env)}
+    policy = running.local_policy() if hasattr(running, "local_policy") else running.policy
+    return {
+        "policy_fingerprint": identify("policy", policy),
+        "environment_fingerprint": environment_fingerprint(env),
+    }
+
+
+def environment_fingerprint(env: Any) -> str:
+    """Returns what tells environments of one name apart, beside the arguments of an id."""
+    if isinstance(env, str):
+        return fingerprint(env)
+    if is_in_jax(env) or not hasattr(env, "step"):
+        return identify("env", env)
+    # An environment changes while it is used, so it is known by what made it and not by its content.
+    spec, given = getattr(env, "spec", None), getattr(env, "fingerprint", getattr(env, "name", None))
+    if isinstance(given, str):
+        return given
+    if spec is None:
+        raise ValueError(
+            f"env must be an id or a function that makes it where a run is recorded, got a {type(env).__qualname__}: "
+            "give a function, or the environment an attribute name, another one for each env"
+        )
+    wrappers = [env]
+    while hasattr(wrappers[-1], "env"):
+        wrappers.append(wrappers[-1].env)
+    return fingerprint(spec.id, spec.kwargs, spec.additional_wrappers, [type(part) for part in wrappers])

@@ -15,6 +15,7 @@ from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 
 from rido import _checks
+from rido.fingerprint import fingerprint
 from rido.policies import Policy, resolve_policy, take
 from rido.simulators.base import Observed, SimulationError, narrow_seed
 from rido.simulators.environments import Environments, SlotError, Slots, Step
@@ -99,8 +100,14 @@ class EnvPoolSimulator:
         self._fresh = reproducible
         self.reproducible = reproducible and self.policy.reproducible
         self.warnings = () if reproducible else ("EnvPool draws starts and noise that the seed does not control",)
+        self._given = env, dict(env_kwargs or {})
         lock = threading.Lock()
         self._lanes = [_Lane(pool, self.policy, lock, self._horizon) for pool in pools]
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the environment and the policy."""
+        return fingerprint(*self._given, self.policy.fingerprint)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
         """Collects one trajectory per length, each from its own seed, and returns them in the same order."""
