@@ -23,6 +23,9 @@ class Simulator(Protocol):
     Attributes:
         num_envs: trajectories that it runs side by side; a good number to ask for at once.
 
+    Where a run is recorded, a simulator is known by its content. Attributes ``name``, for one whose content cannot be
+    read, and ``fingerprint``, for one that changes while it is used, are strings that say which one it is.
+
     One that has an attribute ``lockstep`` that is True is asked for at most ``num_envs`` at once, and never for more or
     less because of the time that it took: for devices that round by the number of rows.
     """

@@ -148,7 +148,7 @@ def environment_fingerprint(env: Any) -> str:
     """Returns what tells environments of one name apart, beside the arguments of an id."""
     if isinstance(env, str):
         return fingerprint(env)
-    if is_in_jax(env) or not hasattr(env, "step"):
+    if not (hasattr(env, "step") and hasattr(env, "spec")):  # a function that makes it, or an environment in JAX
         return identify("env", env)
     # An environment changes while it is used, so it is known by what made it and not by its content.
     spec, given = getattr(env, "spec", None), getattr(env, "fingerprint", getattr(env, "name", None))
