@@ -37,6 +37,16 @@ class Mortal(gym.Env):
         return float(np.sum((gamma * (1 - death)) ** t * (t + 1)))
 
 
+class Counted(Mortal):
+    """Counts the steps of all environments of this process, for tests of budgets; set ``taken`` to 0 first."""
+
+    taken = 0
+
+    def step(self, action):
+        Counted.taken += 1
+        return super().step(action)
+
+
 class ShortIsSweet(gym.Env):
     """Half of the episodes last 1 step and return 10, the others 50 steps and return 0: the mean is 5."""
 

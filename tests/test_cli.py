@@ -274,6 +274,13 @@ def test_compare_prints_what_the_study_finds(tmp_path):
     assert "800 transitions, best possible error" in table and f"{expected['rido'].mse ** 0.5:.4g}" in table
 
 
+def test_compare_where_all_trajectories_end_before_the_horizon():
+    arguments = ["compare", "CartPole-v1", "--policy", "random", "--gamma", "1", "--horizon", "400", "--seed", "1"]
+    printed = prints_json(*arguments, "--budget", "2000", "--bank", "30", "--repetitions", "3")
+    (compared,) = printed["comparisons"]
+    assert compared["best_variance"] > 0 and all(row["transitions"] <= 2000 for row in compared["strategies"])
+
+
 def test_compare_checks_its_output_before_it_works(tmp_path):
     assert "plot must be a file that can be written" in fails(*COMPARE, "--plot", tmp_path / "no" / "a.png")
     assert "plot must be a file of a kind like png" in fails(*COMPARE, "--plot", tmp_path / "a.txt")

@@ -19,6 +19,7 @@ import rido
 from environments import Faulty, Mortal, ShortIsSweet
 from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories, collection
 from rido.envs.lqg import expected_return
+from rido.recorded import read_run
 from rido.runfile import RunFileError
 from rido.simulators import SimulationError, choice
 from rido.simulators.gymnasium import GymnasiumSimulator
@@ -190,6 +191,41 @@ def test_bad_settings_are_named(settings, message):
         mortal(**settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(policy=act), "policy must be None with a simulator of your own, got <function act .*: it acts by itself"),
+        (dict(workers=2), r"workers must be 1 with a simulator of your own, got 2: let its rollout\(\) use several"),
+        (dict(workers=True), "workers must be 1 with a simulator of your own, got True"),
+        (dict(num_envs=-3), "num_envs must be None .*, got -3: set the simulator's attribute num_envs"),
+        (dict(simulator="nonsense"), "simulator must be None .*, got 'nonsense': leave it out"),
+        (dict(simulator=GymnasiumSimulator), "simulator must be None .*, got <class"),
+        (dict(env_kwargs={"noise": 1}), "env_kwargs must be None .*, got {'noise': 1}: make the simulator with them"),
+        (dict(deterministic=False), "deterministic must be True .*, got False: make the simulator act as it should"),
+    ],
+)
+def test_settings_that_an_own_simulator_would_ignore_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        rido.evaluate(Bank(), **{"budget": 500, "gamma": 1.0, "horizon": 10, **settings})
+    assert "\n" not in str(caught.value)
+    rido.evaluate(Bank(), budget=500, gamma=1.0, horizon=10, env_kwargs={})
+
+
+@pytest.mark.parametrize(
+    ("simulator", "message"),
+    [
+        ("gymnasium", "workers must be 1 with simulator 'gymnasium', got 2: give simulator 'workers' or leave it out"),
+        ("envpool", "workers must be 1 with simulator 'envpool', got 2: it has threads of its own"),
+        ("ray", r"workers must be 1 with simulator 'ray', got 2: simulator=partial\(RaySimulator, num_actors="),
+        ("jax", "workers must be 1 with simulator 'jax', got 2: it uses the whole device"),
+        (GymnasiumSimulator, "workers must be 1 with a function that makes a simulator, got 2: give the function"),
+    ],
+)
+def test_workers_that_a_simulator_would_ignore_are_refused(simulator, message):
+    with pytest.raises(ValueError, match=message):
+        mortal(simulator=simulator, workers=2)
+
+
 # Run files
 
 
@@ -231,6 +267,56 @@ def test_a_run_file_of_another_run_is_refused(tmp_path, change, difference):
     mortal(run=tmp_path / "run.rido", seed=1)
     with pytest.raises(RunFileError, match=difference):
         mortal(run=tmp_path / "run.rido", **{"seed": 1, **change})
+
+
+class Talkative(Bank):
+    """A simulator that says why its numbers may differ, and whose rewards deserve a warning."""
+
+    warnings = ("the robot is tired",)
+
+    def rollout(self, lengths, seeds):
+        rewards = super().rollout(lengths, seeds).flat
+        return Trajectories(np.where(rewards > 4, 1e3, 0.0), lengths)
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "said"),
+    [
+        (Talkative(), dict(), ["the robot is tired"]),
+        (Talkative(), dict(critic="auto"), ["the robot is tired", "no critic was used"]),
+        (partial(Mortal, death=0.1), dict(policy=act, time_budget=5.0), ["depended on the speed of the machine"]),
+    ],
+    ids=["simulator", "critic", "time"],
+)
+def test_a_reopened_run_remembers_what_to_know_of_it(env, settings, said, tmp_path):
+    settings = dict(budget=2000, gamma=0.95, horizon=30, seed=1, run=tmp_path / "run.rido", **settings)
+    first = rido.evaluate(env, **settings)
+    assert not first.reproducible and all(any(text in warning for warning in first.warnings) for text in said)
+    recorded = read_run(tmp_path / "run.rido").evaluation
+    again = rido.evaluate(env, **settings)
+    for other in (recorded, again):
+        assert other.reproducible == first.reproducible and other.warnings == first.warnings
+        assert (other.value, other.transitions) == (first.value, first.transitions)
+
+
+def test_what_to_know_of_a_part_of_a_run_is_known_of_all(tmp_path, monkeypatch):
+    """The first half was collected where rounding was not sure; the file remembers when the rest is."""
+    monkeypatch.setattr(collection, "_PIECE_SECONDS", 1e-4)
+    path, simulator = tmp_path / "run.rido", GymnasiumSimulator(partial(Mortal, death=0.1), act, horizon=30)
+    settings = dict(budget=2000, gamma=0.95, horizon=30, seed=1, run=path)
+    simulator.warnings = ("the machine is new",)
+    first = rido.evaluate(simulator, **settings)
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM pieces WHERE number >= 3")
+    simulator.warnings = ()
+    again = rido.evaluate(simulator, **settings)
+    assert again.warnings == first.warnings and not again.reproducible and again.value == first.value
+    assert read_run(path).evaluation.warnings == first.warnings and not read_run(path).evaluation.reproducible
+
+
+def test_a_run_with_nothing_to_tell_is_reproducible(tmp_path):
+    assert mortal(run=tmp_path / "run.rido").reproducible
+    assert mortal(run=tmp_path / "run.rido").reproducible and read_run(tmp_path / "run.rido").evaluation.reproducible
 
 
 def test_a_damaged_run_file_is_refused(tmp_path):

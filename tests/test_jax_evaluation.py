@@ -157,7 +157,7 @@ def test_the_command_line_reaches_it(tmp_path, monkeypatch):
     assert found["value"] == rido.evaluate(LQG, budget=3000, seed=1, **SETTINGS).value
     assert found["environment"] == "rido/LQG-v0" and found["policy"].startswith("linear")
     for more, message in [
-        (["--workers", "2"], "workers must be 1 with JAX"),
+        (["--workers", "2"], "workers must be 1 with simulator 'jax'"),
         (["--envpool"], "simulator must be given once"),
         (["--critic", "policy"], "critic 'policy' must come with an agent"),
         (["--policy", "random"], "policy must be a JAX function of one observation"),

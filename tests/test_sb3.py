@@ -42,7 +42,7 @@ def ppo(env="CartPole-v1"):
 def test_it_logs_the_mean_reward_with_its_interval(tmp_path):
     model, memory = ppo()
     callback = EvalCallback(
-        "CartPole-v1", budget=3000, eval_freq=64, log_path=tmp_path, best_model_save_path=tmp_path, verbose=0, seed=1
+        "CartPole-v1", budget=3000, eval_freq=64, log_path=tmp_path, best_model_save_path=tmp_path, verbose=0, seed=2
     )
     model.learn(192, callback=callback)
     logged = [row for row in memory.rows if "eval/mean_reward" in row]

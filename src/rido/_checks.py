@@ -84,7 +84,10 @@ def _whole(array: NDArray[Any]) -> NDArray[np.int64] | None:
 
 def reward_range(name: str, value: Any) -> tuple[float, float]:
     """Returns ``value`` as (low, high) with finite low < high."""
-    low, high = (float(edge) for edge in value)
+    try:
+        low, high = (float(edge) for edge in value)
+    except (TypeError, ValueError):
+        low = high = np.nan
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
         raise ValueError(f"{name} must be (low, high) with low < high, got {value!r}")
     return low, high

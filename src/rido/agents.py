@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.fingerprint import fingerprint
 from rido.policies import Generators, Policy, ValueFunction, call_in_blocks, take
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class AgentPolicy(Policy):
         deterministic: As in SB3's ``predict``.
         vecnormalize: Observation statistics the agent was trained with; the model's own if None.
         name: What the policy is called in results.
-        fingerprint: Digest of the agent's files.
+        fingerprint: Digest of the agent's files; that of its networks and statistics if not given.
 
     Attributes:
         model: The model.
@@ -89,7 +90,7 @@ class AgentPolicy(Policy):
         self.vecnormalize = vecnormalize
         self._statistics = _array_statistics(vecnormalize)
         self.name = type(model).__name__ if name is None else name
-        self.fingerprint = fingerprint
+        self._digest = fingerprint
         self._deterministic = deterministic
         self._missing = _missing_zeros(self.name, model.observation_space, observation_space)
         _check_actions(self.name, model.action_space, action_space)
@@ -110,6 +111,11 @@ class AgentPolicy(Policy):
         if not self.reproducible:
             return self._predict(prepared)
         return call_in_blocks(self._predict, prepared, len(generators), self._block)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the agent."""
+        return self._digest or _fingerprint(self.model, self.vecnormalize)
 
     def prepare(self, observations: Any) -> Any:
         """Observations as the agent's networks expect them: filled up with zeros, normalised."""
@@ -168,6 +174,16 @@ class AgentPolicy(Policy):
             if np.array_equal(together, np.concatenate(alone)):
                 return block
         return 1
+
+
+def _fingerprint(model: Any, vecnormalize: Any) -> str:
+    """Digest of what an agent acts and values by: networks, exploration, discount, statistics."""
+    policy = getattr(model, "policy", model)
+    numbers = [getattr(model, name, None) for name in ("gamma", "exploration_rate")]
+    settings = ("obs_rms", "ret_rms", "epsilon", "clip_obs", "norm_obs", "norm_reward", "norm_obs_keys")
+    statistics = [getattr(vecnormalize, name, None) for name in settings]
+    kinds = [type(model), *(type(part) for part in policy.modules())]
+    return fingerprint(kinds, str(policy), policy.state_dict(), numbers, statistics)
 
 
 def load_agent(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from rido.critic import AgentCritic, Critic, signal, value
 from rido.estimate import Estimate
 from rido.fitting import FittedCritic, Pilot, View, own_value
+from rido.guarantee import check_rewards
 from rido.moments import Moments, RewardMoments
 from rido.policies import take
 from rido.progress import Progress
@@ -47,6 +49,8 @@ class Collector:
         entropy: what all seeds come from.
         record: the run file, if there is one.
         summing: whether the simulator keeps rewards to itself and says what they come to.
+        notes: what a reader should know of all that is collected.
+        reward_range: lowest and highest possible reward; another one is an error.
 
     Attributes:
         summing: the same.
@@ -67,10 +71,14 @@ class Collector:
         entropy: int,
         record: RunFile | None,
         summing: bool = False,
+        notes: Sequence[str] = (),
+        reward_range: tuple[float, float] | None = None,
     ) -> None:
         self._simulator = simulator
         self._entropy = entropy
         self._record = record
+        self._notes = tuple(notes)
+        self._reward_range = reward_range
         self._pieces = deque(record.pieces() if record is not None else ())
         self._resets = deque(record.resets() if record is not None else ())
         self._round = 0
@@ -181,8 +189,8 @@ class Collector:
         """Returns what was decided in this round of a run that goes on; if nothing was, notes this."""
         return value if self._record is None else int(self._record.recall(f"{name} of round {self._round}", value))
 
-    def finish_round(self, estimate: Estimate) -> None:
-        """Notes how far the run is."""
+    def finish_round(self, estimate: Estimate, warnings: Sequence[str]) -> None:
+        """Notes how far the run is, and what a reader of the estimate should know."""
         if self._record is not None and not self._pieces:
             self._record.note_progress(
                 Milestone(
@@ -192,6 +200,7 @@ class Collector:
                     estimate.value,
                     estimate.standard_error,
                     estimate.degrees_of_freedom,
+                    (*self._notes, *warnings),
                 )
             )
         self._round += 1
@@ -205,6 +214,8 @@ class Collector:
             part = piece.trajectories
             if piece.round != self._round or not np.array_equal(part.lengths, lengths[done : done + len(part)]):
                 raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
+            if self._reward_range is not None:
+                check_rewards(part, self._reward_range)
             pieces.append(piece)
             done += len(part)
             self.trajectories += len(part)

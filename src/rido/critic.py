@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.fingerprint import content_of, identify
 from rido.policies import Policy, ValueFunction, take
 from rido.simulators.base import Observed
 from rido.trajectories import Trajectories
@@ -41,6 +42,11 @@ class Critic(ABC):
 
     name: str
     rowwise: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the critic, which tells critics of one name apart."""
+        return content_of("critic", self)
 
     @abstractmethod
     def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
@@ -68,6 +74,11 @@ class FunctionCritic(Critic):
         self.name = str(getattr(function, "name", f"{named.__module__}.{named.__qualname__}"))
         self.rowwise = getattr(function, "rowwise", False) is True
         self._function = function
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the function."""
+        return identify("critic", self._function)
 
     def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
         """Values of a batch."""

@@ -6,7 +6,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido import _checks
-from rido.clock import Allowance
+from rido.clock import Allowance, Pace
 from rido.collection import Collector
 from rido.critic import Critic
-from rido.estimate import Estimate
+from rido.estimate import Estimate, interval_warnings
 from rido.fitting import RESET_SHARE, FittedCritic
-from rido.judging import Judge
+from rido.judging import Judge, with_starts
 from rido.progress import Progress
 from rido.result import Evaluation, critic_gain, uniform_transitions
-from rido.runfile import RunFile
+from rido.runfile import REWARD_RANGE, RunFile
 from rido.schedule import Schedule
+from rido.simulators import choice
 from rido.simulators.base import Simulator, SummarisingSimulator
-from rido.simulators.choice import environment_name, is_in_jax, resolve_horizon, simulator_kind
 from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
 from rido.trajectories import concatenate
 
@@ -38,6 +38,7 @@ _STRATEGIES: dict[str, Callable[..., Strategy]] = {
 }
 
 _LEAST_PILOT = 5  # trajectories, where a strategy plans everything at once and a critic is to be chosen before
+_LEAST_RESETS = 2  # from which their own error can be told
 _RESET_BUDGET = 0.1  # share of the budget that is kept for resets where they cost transitions
 _SUMMED_BUDGET = 1_000_000  # transitions beyond which rewards stay on a device that can sum them up
 _SUMMED_HORIZON = 4096  # steps up to which it can: sums are T x T tables
@@ -56,6 +57,7 @@ def evaluate(
     critic: str | Callable[..., Any] | None = None,
     max_resets: int | None = None,
     reset_cost: float = 0.0,
+    reward_range: tuple[float, float] | None = None,
     seed: int | None = None,
     num_envs: int | None = None,
     workers: int = 1,
@@ -79,7 +81,8 @@ def evaluate(
         horizon: steps over which the return is summed. If not given, as many as leave out 0.1% of the return
             of constant rewards, or the environment's own time limit if that is less.
         time_budget: seconds to spend, with all that comes before the first transition. What steps and resets cost is
-            measured first, and plans weigh it. The time may be exceeded a little, because no trajectory is broken off.
+            measured first, and plans weigh it; the transitions that this takes are counted. The time may be exceeded a
+            little, because no trajectory is broken off.
         strategy: "adaptive", "uniform", "robust", "rido", or a function of horizon, budget and gamma that returns a
             strategy.
         until: stop when the 95% interval is at most this much to either side; the budget is then the most to spend.
@@ -92,6 +95,8 @@ def evaluate(
         max_resets: the most resets that estimate the critic's expectation over first states. There are as many as
             make them 5% of the variance; if not given, at most two for each transition of the budget.
         reset_cost: what such a reset costs in transitions. Where it does, at most a tenth of the budget goes there.
+        reward_range: lowest and highest possible reward. The result then has a ``guaranteed_interval`` too, which holds
+            for any such rewards. It is much wider, and not to be had with a critic.
         seed: what all randomness comes from; drawn and reported if not given.
         num_envs: environments to run side by side, in each worker. It does not change the result.
         workers: processes to collect in. They do not change the result, and pay where a step of the environment is
@@ -99,7 +104,8 @@ def evaluate(
         simulator: "gymnasium", "workers", "envpool", "ray", "jax", or a function that makes a simulator and takes what
             they take, such as ``partial(RaySimulator, address="auto")``.
         deterministic: whether an agent takes its most likely action or samples one.
-        run: a file that records the run. If it is there already, the run goes on where it was.
+        run: a file that records the run. If it is there already, the run goes on where it was. Policies, critics and
+            simulators are known by their content, or by an attribute ``fingerprint`` if they have one.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
         env_kwargs: arguments of the environment, with an id.
 
@@ -112,9 +118,19 @@ def evaluate(
         2000
     """
     gamma = _checks.discount("gamma", gamma)
-    if simulator is None and is_in_jax(env):
+    own = hasattr(env, "rollout")
+    if own:
+        choice.refuse_ignored(
+            policy=policy,
+            env_kwargs=env_kwargs,
+            num_envs=num_envs,
+            workers=workers,
+            simulator=simulator,
+            deterministic=deterministic,
+        )
+    elif simulator is None and choice.is_in_jax(env):
         simulator = "jax"
-    horizon = resolve_horizon(env, horizon, gamma, in_jax=simulator == "jax")
+    horizon = choice.resolve_horizon(env, horizon, gamma, in_jax=simulator == "jax")
     make = _STRATEGIES.get(strategy) if isinstance(strategy, str) else strategy
     if make is None:
         _checks.choice("strategy", strategy, tuple(_STRATEGIES))
@@ -124,6 +140,10 @@ def evaluate(
         # Resets for a critic come last, and add their share to the variance.
         share = 0.0 if critic is None else RESET_SHARE
         make = partial(Adaptive, until=until * math.sqrt(1 - share))
+    if reward_range is not None:
+        reward_range = _checks.reward_range("reward_range", reward_range)
+        if critic is not None:
+            raise ValueError(f"reward_range must come without a critic, whose signal has no range, got {critic!r}")
     if seed is not None:
         seed = _checks.integer("seed", seed, least=0)
     if budget is None and time_budget is None:
@@ -141,29 +161,38 @@ def evaluate(
             if strategy == "adaptive":
                 chosen = partial(chosen, reset_price=allowance.costs.reset_price)
         first = chosen(horizon=horizon, budget=size, gamma=gamma)
-        own = hasattr(running, "as_critic") and callable(critic) and not isinstance(critic, Critic)
+        adapts = hasattr(running, "as_critic") and callable(critic) and not isinstance(critic, Critic)
+        summing = (
+            isinstance(running, SummarisingSimulator)
+            and run is None  # which records the rewards
+            and (critic is None or adapts)
+            and horizon <= _SUMMED_HORIZON
+            and first.budget > _SUMMED_BUDGET
+        )
+        if summing and reward_range is not None:
+            raise ValueError(
+                f"reward_range must come with run=FILE or a budget of at most {_SUMMED_BUDGET:,} transitions, beyond "
+                f"which a device keeps the rewards to itself, got {first.budget:,}"
+            )
         return _Task(
             make=chosen,
             strategy=first,
-            critic=running.as_critic(critic) if own else critic,  # type: ignore[attr-defined]
-            summing=(
-                isinstance(running, SummarisingSimulator)
-                and run is None  # which records the rewards
-                and (critic is None or own)
-                and horizon <= _SUMMED_HORIZON
-                and first.budget > _SUMMED_BUDGET
-            ),
+            critic=running.as_critic(critic) if adapts else critic,  # type: ignore[attr-defined]
+            summing=summing,
             max_resets=2 * first.budget if max_resets is None else _checks.integer("max_resets", max_resets, least=2),
             reset_cost=_checks.not_negative("reset_cost", reset_cost),
+            first_budget=first.budget,
+            reward_range=reward_range,
             seed=seed,
             run=run,
             progress=progress,
             allowance=allowance,
         )
 
-    if hasattr(env, "rollout"):
-        return _evaluate(begin(env), env, type(env).__name__, {})
-    running: Any = simulator_kind(simulator, workers)(
+    if own:
+        identity = {} if run is None else choice.identities(env, env)
+        return _evaluate(begin(env), env, choice.environment_name(env), identity)
+    running: Any = choice.simulator_kind(simulator, workers)(
         env,
         policy,
         horizon=horizon,
@@ -176,9 +205,9 @@ def evaluate(
         configuration = {
             "env_kwargs": repr(dict(env_kwargs or {})),
             "deterministic": deterministic,
-            "policy_fingerprint": running.policy.fingerprint,
+            **({} if run is None else choice.identities(env, running)),
         }
-        name = running.name if hasattr(running, "name") and not isinstance(env, str) else environment_name(env)
+        name = running.name if hasattr(running, "name") and not isinstance(env, str) else choice.environment_name(env)
         return _evaluate(begin(running), running, name, configuration)
     finally:
         running.close()
@@ -194,6 +223,8 @@ class _Task:
     summing: bool
     max_resets: int
     reset_cost: float
+    first_budget: int
+    reward_range: tuple[float, float] | None
     seed: int | None
     run: str | Path | None
     progress: bool | None
@@ -204,7 +235,13 @@ class _Task:
         """Transitions that are kept for resets."""
         if self.critic is None or self.reset_cost == 0:
             return 0
-        return int(min(self.max_resets * self.reset_cost, _RESET_BUDGET * self.strategy.budget))
+        wanted = min(self.max_resets * self.reset_cost, _RESET_BUDGET * self.first_budget)
+        return math.ceil(max(wanted, _LEAST_RESETS * self.reset_cost))
+
+    @property
+    def measured(self) -> int:
+        """Transitions that went into measuring what steps and resets cost."""
+        return 0 if self.allowance is None else self.allowance.costs.transitions
 
 
 def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration: Mapping[str, Any]) -> Evaluation:
@@ -220,7 +257,6 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
     notes += getattr(simulator, "warnings", ())
     if task.allowance is not None:
         notes.append("how much was collected depended on the speed of the machine, not on the seed")
-    reproducible = not notes
     judge = Judge.resolve(task.critic, simulator)
     record = None
     if task.run is not None:
@@ -231,12 +267,14 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
                 "policy": policy,
                 "strategy": type(strategy).__name__.lower(),
                 "horizon": strategy.horizon,
-                "budget": strategy.budget if task.allowance is None else None,
+                "budget": strategy.budget if task.allowance is None else task.allowance.budget,
+                "first_budget": task.first_budget if task.allowance is not None else None,
                 "time_budget": [task.allowance.seconds] if task.allowance is not None else [],
                 "costs": list(astuple(task.allowance.costs)) if task.allowance is not None else [],
                 "gamma": strategy.gamma,
                 "options": strategy.options,
                 "critic": judge.name,
+                "critic_fingerprint": judge.critic.fingerprint if judge.critic and callable(task.critic) else "",
                 "resets": [task.max_resets, task.reset_cost] if judge.name != "none" else [],
                 **configuration,
                 "seed": seed,
@@ -244,6 +282,9 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
             defaults={"seed": secrets.randbits(64)},
         )
         seed = record.configuration["seed"]
+        notes = record.add_notes(notes)
+    reproducible = not notes
+    notes += judge.notes
     entropy = secrets.randbits(64) if seed is None else seed
     collector = Collector(
         simulator,
@@ -252,30 +293,37 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
         entropy=entropy,
         record=record,
         summing=task.summing,
+        notes=notes,
+        reward_range=task.reward_range,
     )
     planning = -time.perf_counter()
     try:
         with Progress(strategy.budget, shown=task.progress) as bar:
             strategy = _spend(task, judge, collector, bar)
-        estimate = strategy.estimate()
+        estimate, guaranteed = strategy.estimate(), None
+        if task.reward_range is not None:
+            strategy.budget = task.first_budget  # the one that was known before any reward
+            guaranteed = strategy.guaranteed_interval(task.reward_range)
+            if record is not None:
+                record.remember(REWARD_RANGE, task.reward_range)
         if collector.critic is not None:
             most = task.max_resets
             if task.reset_cost > 0:
-                most = max(2, min(most, int(task.reserve / task.reset_cost)))
+                most = max(_LEAST_RESETS, min(most, int(task.reserve / task.reset_cost)))
             if task.allowance is not None and task.allowance.costs.per_reset > 0:
                 left = max(0.0, task.allowance.ends - time.monotonic())
-                most = max(2, min(most, int(left / task.allowance.costs.per_reset)))
+                most = max(_LEAST_RESETS, min(most, int(left / task.allowance.costs.per_reset)))
                 most = collector.recall("resets", most)
             collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
-            estimate = _with_starts(estimate, collector.starts)
-            collector.finish_round(estimate)
+            estimate = with_starts(estimate, collector.starts)
+            collector.finish_round(estimate, strategy.warnings())
     finally:
         if record is not None:
             record.close()
     planning += time.perf_counter()
     return Evaluation(
         estimate=estimate,
-        transitions=collector.plain.transitions + math.ceil(collector.resets * task.reset_cost),
+        transitions=task.measured + collector.plain.transitions + math.ceil(collector.resets * task.reset_cost),
         trajectories=collector.trajectories,
         uniform_transitions=uniform_transitions(collector.plain, estimate.standard_error),
         strategy=type(strategy).__name__.lower(),
@@ -285,11 +333,13 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
         reproducible=reproducible,
         seconds=collector.seconds,
         planning_seconds=max(0.0, planning - collector.busy_seconds),
-        warnings=(*notes, *judge.notes, *strategy.warnings()),
+        warnings=(*notes, *strategy.warnings()),
         critic="none" if collector.critic is None else collector.critic.name,
         critic_gain=math.nan if collector.critic is None else critic_gain(collector.plain, estimate.standard_error),
         resets=collector.resets,
         reset_seconds=collector.reset_seconds,
+        reward_range=task.reward_range,
+        guaranteed_interval=guaranteed,
     )
 
 
@@ -299,7 +349,7 @@ def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> St
     if task.reserve and (judge.critic is not None or judge.view is not None):
         strategy = task.make(horizon=strategy.horizon, budget=strategy.budget - task.reserve, gamma=strategy.gamma)
     collector.critic = judge.critic
-    pace = _Pace(task, collector)
+    pace = Pace(task.allowance, strategy.horizon, collector, task.reserve)
     while (schedule := pace.ask(strategy)) is not None:
         if judge.view is not None and collector.trajectories == 0:
             strategy = _pilot(task, strategy, schedule, judge, collector, bar)
@@ -309,36 +359,10 @@ def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> St
             strategy.tell(collector.collect(schedule.lengths, bar))
         if strategy.spent > spent:
             spent = strategy.spent
-            estimate = _with_starts(strategy.estimate(), collector.starts)
+            estimate = with_starts(strategy.estimate(), collector.starts)
             bar.show(estimate)
-            collector.finish_round(estimate)
+            collector.finish_round(estimate, strategy.warnings())
     return strategy
-
-
-class _Pace:
-    """Asks a strategy for what the budget of time pays for, if there is one."""
-
-    def __init__(self, task: _Task, collector: Collector) -> None:
-        self._allowance = task.allowance
-        self._collector = collector
-        self._before = (0, 0.0)
-        self._plans = 0
-        self._rate = 0.0 if self._allowance is None else self._allowance.costs.rate(task.strategy.horizon)
-
-    def ask(self, strategy: Strategy) -> Schedule | None:
-        if self._allowance is not None:
-            now = (self._collector.plain.transitions, self._collector.seconds)
-            if now[1] > self._before[1]:
-                self._rate = (now[0] - self._before[0]) / (now[1] - self._before[1])
-            self._before = now
-            # What follows the pilot may be much shorter trajectories, at a rate that was not seen yet.
-            rate = min(self._rate, self._allowance.costs.rate(1)) if self._plans == 1 else self._rate
-            self._plans += 1
-            budget = self._allowance.clock.budget(strategy.spent, rate)
-            if self._allowance.most is not None:  # with what a critic was fitted on
-                budget = min(budget, self._allowance.most - now[0] + strategy.spent)
-            strategy.budget = self._collector.recall("budget", budget)
-        return strategy.ask()
 
 
 def _pilot(
@@ -357,7 +381,8 @@ def _pilot(
     collector.critic = judge.decide(pilot, budget=strategy.budget, max_resets=task.max_resets)
     if isinstance(collector.critic, FittedCritic):
         collector.agree(pilot)
-        collector.finish_round(Estimate.from_moments(collector.plain))
+        estimate = Estimate.from_moments(collector.plain)
+        collector.finish_round(estimate, interval_warnings(collector.plain, estimate))
         return task.make(horizon=strategy.horizon, budget=left, gamma=strategy.gamma)
     if collector.critic is None:
         strategy.budget += task.reserve
@@ -366,19 +391,3 @@ def _pilot(
         told.append(collector.collect(schedule.lengths[lengths.size :], bar))
     strategy.tell(concatenate(told))
     return strategy
-
-
-def _with_starts(estimate: Estimate, starts: NDArray[np.float64]) -> Estimate:
-    """Adds a critic's expectation over first states, independent of the rest, with Satterthwaite's freedom."""
-    if starts.size < 2:
-        return estimate
-    own, others = estimate.standard_error**2, float(starts.var(ddof=1)) / starts.size
-    freedom = estimate.degrees_of_freedom
-    if math.isfinite(own) and own + others > 0:
-        freedom = (own + others) ** 2 / (own**2 / estimate.degrees_of_freedom + others**2 / (starts.size - 1))
-    return replace(
-        estimate,
-        value=estimate.value + float(starts.mean()),
-        standard_error=math.sqrt(own + others),
-        degrees_of_freedom=freedom,
-    )

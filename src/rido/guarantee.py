@@ -100,6 +100,18 @@ def guaranteed_interval(
     return weighted / stakes - half_width, weighted / stakes + half_width
 
 
+def check_rewards(batch: Trajectories, reward_range: tuple[float, float]) -> None:
+    """Raises if a reward of these trajectories is not in the range; zeros after an early end are no rewards."""
+    low, high = reward_range
+    outside = (batch.flat < low) | (batch.flat > high)
+    if outside.any():
+        outside &= _steps(batch) < np.repeat(batch.steps, batch.lengths)
+    if outside.any():
+        raise ValueError(
+            f"reward_range must contain all rewards, got {reward_range!r} and a reward of {batch.flat[outside][0]:g}"
+        )
+
+
 def _psi(stakes: NDArray[np.float64]) -> NDArray[np.float64]:
     return -np.log1p(-stakes) - stakes
 

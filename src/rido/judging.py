@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rido import _checks
 from rido.critic import Critic, FunctionCritic, agent_critic
+from rido.estimate import Estimate
 from rido.fitting import Pilot, View, choose, fit
 from rido.simulators.base import ObservingSimulator, Simulator
 
@@ -70,3 +75,19 @@ class Judge:
                 f"{pilot.full_length} and {left} transitions left; a larger budget or strategy 'adaptive' may do"
             )
         return fit(pilot, self.view)
+
+
+def with_starts(estimate: Estimate, starts: NDArray[np.float64]) -> Estimate:
+    """Adds a critic's expectation over first states, independent of the rest, with Satterthwaite's freedom."""
+    if starts.size < 2:
+        return estimate
+    own, others = estimate.standard_error**2, float(starts.var(ddof=1)) / starts.size
+    freedom = estimate.degrees_of_freedom
+    if math.isfinite(own) and own + others > 0:
+        freedom = (own + others) ** 2 / (own**2 / estimate.degrees_of_freedom + others**2 / (starts.size - 1))
+    return replace(
+        estimate,
+        value=estimate.value + float(starts.mean()),
+        standard_error=math.sqrt(own + others),
+        degrees_of_freedom=freedom,
+    )

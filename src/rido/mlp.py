@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from rido import _checks
 from rido.actors import Floats, Network, linear
+from rido.fingerprint import fingerprint
 from rido.policies import Generators, Policy, ValueFunction, draw
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class MlpPolicy(Policy):
         arrays: What the file holds, by name.
         deterministic: Whether it takes its most likely action, or samples one.
         name: What the policy is called in results.
-        fingerprint: Digest of the agent's file.
+        fingerprint: Digest of the agent's file; that of the arrays if not given.
 
     Attributes:
         arrays: What the file holds, by name.
@@ -55,7 +56,7 @@ class MlpPolicy(Policy):
         fingerprint: str = "",
     ) -> None:
         self.arrays = dict(arrays)
-        self.name, self.fingerprint = name, fingerprint
+        self.name, self._digest = name, fingerprint
         self.draws = not deterministic
         self.about: dict[str, Any] = dict(json.loads(str(self.arrays["about"])))
         self.gamma = _checks.discount("gamma", float(self.arrays["gamma"]))
@@ -69,6 +70,11 @@ class MlpPolicy(Policy):
             self._spread: Floats = np.exp(self._floats("log_std", self._low.size))
         self._actor = self._network("actor", self._choices or self._low.size)
         self._critic = self._network("critic", 1)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the agent."""
+        return self._digest or fingerprint(self.arrays)
 
     @classmethod
     def load(cls, path: str | Path, *, deterministic: bool = True) -> MlpPolicy:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.fingerprint import content_of, identify
+
 if TYPE_CHECKING:
     import gymnasium as gym
 
@@ -51,14 +53,17 @@ class Policy(ABC):
         reproducible: Whether a row's action depends on its observation and its generator only. False where it may
             depend on global random state.
         draws: Whether it draws from the generators. If not, None may stand in for each of them.
-        fingerprint: Digest of the files behind the policy, "" if there are none. It tells a retrained agent from
-            the one that was at the same path before.
+        fingerprint: Digest of the files behind the policy or of its content, which tells policies of one name apart.
     """
 
     name: str
     reproducible: bool = True
     draws: bool = True
-    fingerprint: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the policy."""
+        return content_of("policy", self)
 
     @abstractmethod
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
@@ -153,6 +158,11 @@ class FunctionPolicy(Policy):
         self._rowwise = getattr(function, "rowwise", False) is True
         self._spare = np.random.default_rng(0)
         self.draws = _has_parameter(function, "generators")
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the function."""
+        return identify("policy", self._function)
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         """Actions for a batch."""

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.estimate import Estimate, interval_warnings
+from rido.estimate import Estimate
+from rido.guarantee import guaranteed_interval
 from rido.moments import RewardMoments
 from rido.result import Evaluation, critic_gain, uniform_transitions
-from rido.runfile import RunFile, RunFileError
+from rido.runfile import NOTES, REWARD_RANGE, RunFile, RunFileError
 from rido.schedule import Schedule
+from rido.trajectories import concatenate
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,10 @@ def read_run(path: str | Path) -> RecordedRun:
         raise RunFileError(f"run file {path} has no finished round yet")
     plain, signal = (RewardMoments(configuration["horizon"], gamma=configuration["gamma"]) for _ in range(2))
     fitted = configuration.pop("fitted critic", None) is not None
+    notes = configuration.pop(NOTES, [])
+    edges = configuration.pop(REWARD_RANGE, None)
+    reward_range = None if edges is None else (edges[0], edges[1])
+    measured = configuration["costs"][2] if configuration["costs"] else 0
     estimates: dict[int, Estimate] = {}  # by transitions: the last round may only have taken resets
     for number, milestone in milestones.items():
         for piece in (piece for piece in pieces if piece.round == number):
@@ -63,7 +69,7 @@ def read_run(path: str | Path) -> RecordedRun:
                 signal.update(piece.signal.trajectories)
         # What a critic was fitted on serves for nothing else.
         counts = signal.counts if fitted and signal.transitions else plain.counts
-        estimates[milestone.transitions] = Estimate(
+        estimates[measured + milestone.transitions] = Estimate(
             value=milestone.value,
             standard_error=milestone.standard_error,
             degrees_of_freedom=milestone.degrees_of_freedom,
@@ -72,26 +78,38 @@ def read_run(path: str | Path) -> RecordedRun:
             early_ends=plain.transitions < plain.counts.sum(),
         )
     *_, last = estimates.values()
+    guaranteed = None
+    if reward_range is not None:
+        rounds = [[piece.trajectories for piece in pieces if piece.round == number] for number in milestones]
+        guaranteed = guaranteed_interval(
+            [concatenate(parts) for parts in rounds if parts],
+            horizon=plain.horizon,
+            gamma=plain.gamma,
+            reward_range=reward_range,
+            budget=configuration["first_budget"] or configuration["budget"],
+        )
     learned = signal if signal.counts[-1] > 1 else plain
     taken = sum(starts.size for starts, _ in resets)
     critic = configuration["critic"] if configuration["critic"] != "auto" else "policy"
     evaluation = Evaluation(
         estimate=last,
-        transitions=milestone.transitions + math.ceil(taken * configuration["resets"][1] if taken else 0),
+        transitions=measured + milestone.transitions + math.ceil(taken * configuration["resets"][1] if taken else 0),
         trajectories=milestone.trajectories,
         uniform_transitions=uniform_transitions(plain, last.standard_error),
         strategy=configuration["strategy"],
         environment=configuration["environment"],
         policy=configuration["policy"],
         seed=configuration["seed"],
-        reproducible=True,
+        reproducible=not notes,
         seconds=sum(piece.seconds for piece in pieces),
         planning_seconds=math.nan,
-        warnings=interval_warnings(learned, last),
+        warnings=milestone.warnings,
         critic=("fit" if fitted else critic) if signal.transitions else "none",
         critic_gain=critic_gain(plain, last.standard_error) if signal.transitions else math.nan,
         resets=taken,
         reset_seconds=sum(seconds for _, seconds in resets),
+        reward_range=reward_range,
+        guaranteed_interval=guaranteed,
     )
     return RecordedRun(
         evaluation=evaluation,

@@ -40,6 +40,9 @@ class Evaluation:
             under the best schedule for plain rewards; NaN where there is no critic or the data does not tell.
         resets: resets taken for the critic's expectation over first states.
         reset_seconds: time that they took.
+        reward_range: lowest and highest possible reward, if they were given.
+        guaranteed_interval: holds the expected return with at least 95% for any rewards in that range; None where no
+            range was given.
     """
 
     estimate: Estimate
@@ -58,6 +61,8 @@ class Evaluation:
     critic_gain: float = math.nan
     resets: int = 0
     reset_seconds: float = 0.0
+    reward_range: tuple[float, float] | None = None
+    guaranteed_interval: tuple[float, float] | None = None
 
     @property
     def value(self) -> float:
@@ -86,6 +91,9 @@ class Evaluation:
             f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.schedule.horizon} "
             f"steps, gamma {self.estimate.gamma:g}, strategy {self.strategy}",
         ]
+        if self.reward_range is not None and self.guaranteed_interval is not None:
+            (lowest, highest), (least, most) = self.reward_range, self.guaranteed_interval
+            lines.insert(1, f"guaranteed for rewards in [{lowest:.6g}, {highest:.6g}]: [{least:.6g}, {most:.6g}]")
         if math.isfinite(self.uniform_transitions) and self.strategy != "uniform":
             lines.append(f"uniform evaluation would have needed {self.uniform_transitions:,.0f} transitions for this")
         if self.critic != "none":
@@ -122,6 +130,8 @@ class Evaluation:
             "critic": self.critic,
             "resets": self.resets,
             "reset_seconds": self.reset_seconds,
+            "reward_range": _plain(self.reward_range),
+            "guaranteed_interval": _plain(self.guaranteed_interval),
             "warnings": list(self.warnings),
         }
 
@@ -135,6 +145,10 @@ class Evaluation:
         from rido.report import evaluation_html
 
         return evaluation_html(self)
+
+
+def _plain(edges: tuple[float, float] | None) -> list[float | None] | None:
+    return None if edges is None else [edge if math.isfinite(edge) else None for edge in edges]
 
 
 def uniform_transitions(plain: Moments, error: float) -> float:

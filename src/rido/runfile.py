@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from rido.critic import Signal
 from rido.trajectories import Trajectories
 
-_FORMAT = 2
+_FORMAT = 3
+
+NOTES = "notes"
+"""Name under which a run file has the reasons why the same seed may not give the same result."""
+
+_FINGERPRINT = "_fingerprint"  # at the end of the names of digests
+
+REWARD_RANGE = "reward_range"
+"""Name under which a run file has the range of rewards that a guarantee was asked for."""
 
 _SCHEMA = """
 CREATE TABLE configuration (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -45,7 +53,8 @@ CREATE TABLE progress (
     trajectories INTEGER NOT NULL,
     value REAL,
     standard_error REAL,
-    degrees_of_freedom REAL
+    degrees_of_freedom REAL,
+    warnings TEXT NOT NULL               -- a list of strings, JSON
 ) STRICT;
 """
 
@@ -86,6 +95,7 @@ class Milestone:
         value: the estimate.
         standard_error: its standard error.
         degrees_of_freedom: of its interval.
+        warnings: what a reader should know before trusting it.
     """
 
     round: int
@@ -94,6 +104,7 @@ class Milestone:
     value: float
     standard_error: float
     degrees_of_freedom: float
+    warnings: tuple[str, ...] = ()
 
 
 class RunFile:
@@ -213,6 +224,18 @@ class RunFile:
             self._insert("configuration", (name, json.dumps(value)))
         return value if found is None else found
 
+    def add_notes(self, notes: Sequence[str]) -> list[str]:
+        """Writes why the same seed may not give the same result; returns that of all parts of the run."""
+        found = self._read_configuration().get(NOTES, [])
+        every = list(dict.fromkeys([*found, *notes]))
+        if every != found:
+            self.remember(NOTES, every)
+        return every
+
+    def remember(self, name: str, value: Any) -> None:
+        """Writes something under a name, in the place of what was there."""
+        self._database.execute("INSERT OR REPLACE INTO configuration VALUES (?, ?)", (name, json.dumps(value)))
+
     def _insert(self, table: str, row: tuple[Any, ...]) -> None:
         try:
             self._database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
@@ -221,12 +244,13 @@ class RunFile:
 
     def note_progress(self, milestone: Milestone) -> None:
         """Writes how far the run is after a round, for those who watch it."""
-        self._database.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?, ?)", astuple(milestone))
+        row = (*astuple(milestone)[:-1], json.dumps(milestone.warnings))
+        self._database.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def progress(self) -> Iterator[Milestone]:
         """Yields how far the run was after each round that is finished."""
         for row in self._database.execute("SELECT * FROM progress ORDER BY round"):
-            yield Milestone(*row)
+            yield Milestone(*(*row[:-1], tuple(json.loads(row[-1]))))
 
     def close(self) -> None:
         """Closes the file."""
@@ -258,8 +282,11 @@ class RunFile:
         for name, value in {"format": _FORMAT, **wanted}.items():
             found = self.configuration.get(name)
             if value is not None and found != json.loads(json.dumps(value)):
+                difference = f"{name} is {found!r}, not {value!r}"
+                if name.endswith(_FINGERPRINT):
+                    difference = f"{name.removesuffix(_FINGERPRINT)} had other code or numbers"
                 raise RunFileError(
-                    f"run file {self.path} is of another run: its {name} is {found!r}, not {value!r}; "
+                    f"run file {self.path} is of another run: its {difference}; "
                     "give another file name to start a new run"
                 )
 

@@ -99,8 +99,26 @@ def test_seeds_depend_on_the_index_alone():
     whole = trajectory_seeds(5, 0, 1000)
     assert whole[137:400] == trajectory_seeds(5, 137, 263)
     assert len(set(whole)) == 1000
-    assert all(isinstance(seed, int) and 0 <= seed < 2**32 for seed in whole)
-    assert whole != trajectory_seeds(6, 0, 1000)
+    assert all(isinstance(seed, int) and 0 <= seed < 2**63 for seed in whole)
+    assert set(whole).isdisjoint(trajectory_seeds(6, 0, 1000))
+
+
+def test_seeds_do_not_repeat():
+    """Not in 4.2 million trajectories, of which about 2,050 would have the 32-bit seed of another one."""
+    seeds = np.array(trajectory_seeds(5, 0, 1 << 22))
+    assert np.unique(seeds).size == np.unique(seeds % 2**31).size == seeds.size
+    later = np.array(trajectory_seeds(5, 2**31 - 2**20, 2**20))
+    assert np.intersect1d(later % 2**31, seeds % 2**31).size == 0
+
+
+def test_lower_bits_of_seeds_of_two_evaluations_are_unrelated():
+    """Of 2^20 pairs 512 are expected to agree in the lowest 11 bits; 6 standard deviations, and no common shift."""
+    first, second = (np.array(trajectory_seeds(entropy, 0, 1 << 20)) % 2**31 for entropy in (5, 6))
+    assert abs(np.sum(first % 2**11 == second % 2**11) - 512) < 6 * 512**0.5
+    differences = np.unique((first - second) % 2**31)
+    assert differences.size > 0.999 * first.size
+    for bit in range(31):  # each is one half of the time, within 6 standard deviations
+        assert abs(np.mean(first >> bit & 1) - 0.5) < 6 * 0.5 / 2**10
 
 
 def test_bit_identical_for_any_number_of_environments():

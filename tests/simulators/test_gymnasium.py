@@ -6,7 +6,7 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 from environments import Faulty, Mortal
-from rido.simulators import SimulationError
+from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 
@@ -90,3 +90,28 @@ def test_a_policy_that_fails_or_returns_the_wrong_shape_is_named():
 def test_wrong_environments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+class Legacy(Mortal):
+    """Seeds numpy's old generator, which takes 32 bits."""
+
+    def reset(self, *, seed=None, options=None):
+        self.old = np.random.RandomState(seed)
+        observation, info = super().reset(seed=seed)
+        return observation + self.old.normal(), info
+
+
+def test_environments_that_take_32_bits_get_seeds_that_do_not_repeat():
+    seeds = trajectory_seeds(3, 0, 40)
+    results = [GymnasiumSimulator(Legacy, act, horizon=10, num_envs=n).starts(seeds) for n in (1, 7)]
+    np.testing.assert_array_equal(*results)
+    assert np.unique(results[0][:, 1]).size == 40
+
+
+def test_a_reset_that_fails_for_another_reason_is_named():
+    class Closed(Mortal):
+        def reset(self, *, seed=None, options=None):
+            raise ValueError("no display")
+
+    with pytest.raises(SimulationError, match=r"the environment's reset raised ValueError\('no display'\)"):
+        GymnasiumSimulator(Closed, act, horizon=10).starts(trajectory_seeds(3, 0, 2))

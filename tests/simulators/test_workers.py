@@ -88,7 +88,7 @@ def test_after_too_many_failures_the_run_file_has_what_was_collected_before(tmp_
         WorkerSimulator(trap, zeros, workers=2, horizon=30, num_envs=1, max_failures=1) as simulator,
         pytest.raises(WorkerError, match=r"trajectories .* 2 times, more than max_failures=1: .* killed by SIGKILL"),
     ):
-        rido.evaluate(simulator, budget=3000, gamma=0.95, horizon=30, seed=2, run=tmp_path / "run.rido")
+        rido.evaluate(simulator, budget=3000, gamma=0.95, horizon=30, seed=5, run=tmp_path / "run.rido")
     with sqlite3.connect(tmp_path / "run.rido") as database:
         assert database.execute("SELECT count(*) FROM pieces").fetchone()[0] > 0
 

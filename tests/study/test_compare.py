@@ -90,3 +90,16 @@ def test_a_bank_without_variance_has_no_ratio():
 def test_bad_input_is_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         compare(**{"strategies": ["uniform"], "rewards": np.ones((5, 4)), "budget": 40, "gamma": 0.9, **arguments})
+
+
+def test_a_horizon_that_no_trajectory_reaches_changes_no_optimum(bank):
+    """All trajectories end by step 12 of 40: the best schedule is that of a horizon of 12."""
+    steps = np.random.default_rng(1).integers(1, 13, len(bank))
+    longer = np.pad(bank, [(0, 0), (0, 28)])
+    strategies = ["uniform", "robust", "rido", "adaptive", "oracle"]
+    result = compare(strategies, longer, steps=steps, budget=400, gamma=0.9, repetitions=3)
+    known = compare(["oracle"], bank, steps=steps, budget=400, gamma=0.9, repetitions=3)
+    assert result.truth == pytest.approx(known.truth)
+    assert result.oracle_variance == pytest.approx(known.oracle_variance, rel=1e-3)
+    assert [one.name for one in result.results] == strategies
+    assert all(np.isfinite(one.relative_variance) and one.transitions <= 400 for one in result.results)

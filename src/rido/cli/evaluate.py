@@ -35,6 +35,10 @@ def evaluate_command(
     critic: Annotated[
         str | None, typer.Option(help="Let a value function help: policy (the agent's own), fit or auto.")
     ] = None,
+    reward_range: Annotated[
+        tuple[float, float] | None,
+        typer.Option(metavar="LOW HIGH", help="Bounds of the rewards, for an interval that is guaranteed."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same result.")] = None,
     num_envs: Annotated[int | None, typer.Option(help="Environments side by side.")] = None,
     workers: Annotated[int, typer.Option(help="Processes to collect in.")] = 1,
@@ -64,6 +68,7 @@ def evaluate_command(
             strategy=strategy,
             until=until,
             critic=critic,
+            reward_range=reward_range,
             seed=seed,
             num_envs=num_envs,
             workers=workers,

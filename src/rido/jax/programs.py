@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ NUMBERS = ("centre", "sums", "products")
 ENDLESS = np.int32(np.iinfo(np.int32).max)
 """Steps that a trajectory lived which did not end."""
 
+_GENERATOR = "threefry2x32"  # whatever JAX was told to use: its keys are the 64 bits of a seed
 _PRECISION = jax.lax.Precision.HIGHEST  # of sums; rounding them to fewer digits would bias them
 
 
@@ -100,11 +101,12 @@ class Programs:
         return carry, (_zeros(self.channels, self.width, rows), row, jnp.int32(0))
 
     def _start(self, seeds: jax.Array) -> Tree:
-        keys = jax.vmap(jax.random.key)(seeds)
+        """Starts trajectories from seeds, two words each: the whole key of a trajectory."""
+        keys = jax.random.wrap_key_data(seeds, impl=_GENERATOR)
         states, observations = jax.vmap(self._env.reset)(
             jax.vmap(lambda key: jax.random.fold_in(key, self._horizon))(keys)
         )
-        return keys, states, observations, jnp.full(seeds.shape, ENDLESS), self._value(observations, keys, 0)
+        return keys, states, observations, jnp.full(keys.shape, ENDLESS), self._value(observations, keys, 0)
 
     def _value(self, observations: Tree, keys: jax.Array, taken: Any) -> jax.Array:
         """Returns the critic's values after some steps, zero where there are none to go."""
@@ -195,6 +197,19 @@ def _zeros(*shape: int) -> jax.Array:
     return jnp.zeros(shape, dtype=jnp.float32)
 
 
+def split_seeds(seeds: Sequence[int]) -> NDArray[np.uint32]:
+    """Returns two words for each seed, the upper one first, as ``jax.random.key`` takes it."""
+    wide = np.asarray(seeds, dtype=np.uint64)
+    return np.stack([wide >> np.uint64(32), wide & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
+
+
+def join_seeds(words: NDArray[np.uint32]) -> list[int]:
+    """Returns the seeds of which these are the words."""
+    upper, lower = words.astype(np.uint64).T
+    seeds: list[int] = (upper << np.uint64(32) | lower).tolist()
+    return seeds
+
+
 def seed_words(source: np.random.SeedSequence, index: int) -> NDArray[np.uint32]:
     """Returns what the seeds of trajectories come from, starting with that of an index."""
     high, low = divmod(index, 1 << 31)  # so that no sum of a word and a row overflows
@@ -204,6 +219,7 @@ def seed_words(source: np.random.SeedSequence, index: int) -> NDArray[np.uint32]
 
 
 def _seeds(source: jax.Array, count: int) -> jax.Array:
-    base = jax.random.fold_in(jax.random.key(source[0]), source[1])
+    """Returns two words for each trajectory, which do not repeat: folding in is a permutation of 64 bits."""
+    base = jax.random.fold_in(jax.random.key(source[0], impl=_GENERATOR), source[1])
     keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(source[2] + jnp.arange(count, dtype=jnp.uint32))
-    return jax.vmap(lambda key: jax.random.bits(key, dtype=jnp.uint32))(keys)
+    return jax.random.key_data(keys)

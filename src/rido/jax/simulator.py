@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from rido import _checks
 from rido.critic import Critic, FunctionCritic
+from rido.fingerprint import fingerprint, identify
 from rido.jax.envs import adapt
-from rido.jax.programs import NUMBERS, Programs, seed_words
+from rido.jax.programs import NUMBERS, Programs, join_seeds, seed_words, split_seeds
 from rido.jax.tiles import runs, split, tiles
 from rido.policies import function_name, import_attribute, stack, take
 from rido.schedule import Schedule
 from rido.simulators.base import Observed, SimulationError, Summarised
+from rido.simulators.choice import environment_fingerprint
 from rido.simulators.parts import check_request, join_observed, join_trajectories
 from rido.summaries import Summary
 from rido.trajectories import Trajectories, count_reached
@@ -46,13 +48,16 @@ class JaxPolicy:
         function: from an observation to an action, or from an observation and a parameter ``key``.
         name: what it is called in results.
         reproducible: whether its randomness comes from the seed.
-        fingerprint: tells policies of one name apart; not known here.
     """
 
     function: Callable[..., Any]
     name: str
     reproducible: bool = True
-    fingerprint: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the function."""
+        return identify("policy", self.function)
 
 
 class JaxCritic(Critic):
@@ -69,6 +74,11 @@ class JaxCritic(Critic):
         self.function = function
         self._rows = 1024
         self._batch = FunctionCritic(jax.jit(jax.vmap(function)))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the function."""
+        return identify("critic", self.function)
 
     def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> NDArray[np.float64]:
         """Values of a batch, in blocks of one size, so that there is one program."""
@@ -125,6 +135,7 @@ class JaxSimulator:
         num_envs: int | None = None,
         deterministic: bool = True,
     ) -> None:
+        self._given = env, dict(env_kwargs or {})
         self._env = adapt(env, env_kwargs)
         self.name = self._env.name
         self._horizon = _checks.integer("horizon", horizon, least=1)
@@ -145,6 +156,12 @@ class JaxSimulator:
         self._together = _TOGETHER.get(jax.default_backend(), _LARGE_TOGETHER)
         self.warnings = _warnings(jax.default_backend(), os.environ.get("XLA_FLAGS", ""))
 
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the environment and the policy."""
+        env, env_kwargs = self._given
+        return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
+
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
         """Collects one trajectory per length, each from its own seed, and returns them in the same order."""
         parts, order = self._collect(lengths, seeds, observing=False)
@@ -156,12 +173,9 @@ class JaxSimulator:
 
     def starts(self, seeds: Sequence[int]) -> Any:
         """Returns a batch of first observations, each from its own seed, without taking a step."""
-        programs, every = self._programs_for(None), np.asarray(seeds, dtype=np.uint32)
-        parts = [
-            programs.start(np.resize(every[first : first + size], size))[2]
-            for first, size in split(every.size, self._sizes)
-        ]
-        return take(stack([_fetch(part) for part in parts]), np.arange(every.size))
+        programs, words = self._programs_for(None), split_seeds(seeds)
+        parts = [programs.start(_filled(words, first, size))[2] for first, size in split(len(words), self._sizes)]
+        return take(stack([_fetch(part) for part in parts]), np.arange(len(words)))
 
     def start_values(
         self, source: np.random.SeedSequence, first: int, count: int, critic: JaxCritic
@@ -249,7 +263,7 @@ class JaxSimulator:
         """Raises an error that names the trajectory with a bad reward, if it is found again."""
         programs, lengths = self._programs_for(None), schedule.lengths
         for row in range(0, lengths.size, self.num_envs):
-            seeds = np.asarray(programs.seeds(seed_words(source, first + row), count=self.num_envs)).tolist()
+            seeds = join_seeds(np.asarray(programs.seeds(seed_words(source, first + row), count=self.num_envs)))
             part = lengths[row : row + self.num_envs]
             try:
                 self.rollout(part, seeds[: part.size])
@@ -282,11 +296,11 @@ class JaxSimulator:
         """Returns the trajectories of each tile, and which ones of the request they are."""
         lengths = check_request(lengths, seeds, self._horizon)
         order = np.argsort(-lengths, kind="stable")
-        programs, every, parts = self._programs_for(None), np.asarray(seeds, dtype=np.uint32)[order], []
+        programs, words, parts = self._programs_for(None), split_seeds(seeds)[order], []
         planned = count_reached(lengths, programs.width)
         for first, sizes in tiles(planned, self._sizes, self._steps):
             rows = order[first : first + sizes[0]]
-            carry = programs.start(np.resize(every[first : first + sizes[0]], sizes[0]))
+            carry = programs.start(_filled(words, first, sizes[0]))
             before, blocks = carry[2], []
             for block, size in enumerate(sizes):
                 if size < carry[3].size:
@@ -371,6 +385,12 @@ class _Itself:
 def _programs(env: _Itself, policy: _Itself, critic: _Itself, horizon: int, gamma: float, steps: int) -> Programs:
     """Returns programs that are shared by all evaluations of one policy."""
     return Programs(env.thing, policy.thing, critic.thing, horizon=horizon, gamma=gamma, steps=steps)
+
+
+def _filled(words: NDArray[np.uint32], first: int, size: int) -> NDArray[np.uint32]:
+    """Returns so many rows of words from the first one on, which are repeated where there are not enough."""
+    part = words[first : first + size]
+    return part[np.arange(size) % len(part)]
 
 
 def _fetch(tree: Any) -> Any:

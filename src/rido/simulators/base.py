@@ -11,12 +11,20 @@ from rido.schedule import Schedule
 from rido.summaries import Summary
 from rido.trajectories import Trajectories
 
+NARROW_BITS = 31
+"""Bits of a seed that every back end takes: EnvPool's are non-negative int32."""
+
+_PERMUTATION = 31  # of spawn keys: what the lower bits of seeds are permuted by
+
 
 class Simulator(Protocol):
     """Anything that can collect trajectories of given lengths from given seeds.
 
     Attributes:
         num_envs: trajectories that it runs side by side; a good number to ask for at once.
+
+    Where a run is recorded, a simulator is known by its content. Attributes ``name``, for one whose content cannot be
+    read, and ``fingerprint``, for one that changes while it is used, are strings that say which one it is.
 
     One that has an attribute ``lockstep`` that is True is asked for at most ``num_envs`` at once, and never for more or
     less because of the time that it took: for devices that round by the number of rows.
@@ -136,15 +144,37 @@ class SimulationError(RuntimeError):
 def trajectory_seeds(entropy: int, first: int, count: int, *, stream: int = 0) -> list[int]:
     """Returns the seeds of trajectories ``first, ..., first + count - 1`` of an evaluation.
 
-    Each depends on the evaluation's entropy and its index alone (a counter-based generator gives the numbers at any
-    place of its sequence), so it does not matter in which order or in how many pieces trajectories are
-    collected. Seeds have 32 bits, which every environment takes. Another stream gives other, independent seeds.
+    Each depends on the evaluation's entropy and its index alone, so it does not matter in which order or in how many
+    pieces trajectories are collected. Seeds have 63 bits. The lower 31, for environments that take no more, are a
+    permutation of the index, so that they do not repeat within 2^31 trajectories. The upper 32 are random (a
+    counter-based generator gives the numbers at any place of its sequence), so that evaluations share no seeds. Another
+    stream gives other, independent seeds.
     """
-    generator = np.random.Philox(seed_source(entropy, stream))
+    source = seed_source(entropy, stream)
+    generator = np.random.Philox(source)
     generator.advance(first // 4)  # it moves by blocks of four numbers
     numbers = generator.random_raw(count + first % 4)[first % 4 :]
-    seeds: list[int] = (numbers >> np.uint64(32)).tolist()
+    lower = _permute(np.arange(first, first + count, dtype=np.uint64), source)
+    seeds: list[int] = (numbers >> np.uint64(32) << np.uint64(NARROW_BITS) | lower).tolist()
     return seeds
+
+
+def narrow_seed(seed: int) -> int:
+    """Returns a seed of 31 bits, still another one for each trajectory of an evaluation."""
+    return seed & (1 << NARROW_BITS) - 1
+
+
+def _permute(numbers: NDArray[np.uint64], source: np.random.SeedSequence) -> NDArray[np.uint64]:
+    """Permutes the numbers below 2^31, each source in its own way.
+
+    Adding, multiplying by an odd number and xor with a shift are each invertible modulo 2^31; four rounds mix all bits.
+    """
+    keys = np.random.SeedSequence(source.entropy, spawn_key=(*source.spawn_key, _PERMUTATION)).generate_state(8)
+    mask = np.uint64((1 << NARROW_BITS) - 1)
+    for add, multiply in keys.astype(np.uint64).reshape(4, 2):
+        numbers = (numbers + add) * (multiply | np.uint64(1)) & mask
+        numbers = numbers ^ numbers >> np.uint64(NARROW_BITS // 2)
+    return numbers
 
 
 def seed_source(entropy: int, stream: int = 0) -> np.random.SeedSequence:

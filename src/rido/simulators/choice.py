@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from rido import _checks
+from rido.fingerprint import fingerprint, identify
 from rido.simulators.base import Simulator
 
 
@@ -43,14 +44,36 @@ def resolve_horizon(env: Any, horizon: int | None, gamma: float, *, in_jax: bool
     return limit if limit is not None and (gamma == 1 or limit < horizon_for(gamma)) else horizon_for(gamma)
 
 
+_OWN = {  # what an argument must be with a simulator of the user's own, and what to do instead
+    "policy": (None, "it acts by itself"),
+    "env_kwargs": (None, "make the simulator with them"),
+    "num_envs": (None, "set the simulator's attribute num_envs"),
+    "workers": (1, "let its rollout() use several processes"),
+    "simulator": (None, "leave it out"),
+    "deterministic": (True, "make the simulator act as it should"),
+}
+
+
+def refuse_ignored(**settings: Any) -> None:
+    """Raises where an argument of evaluate() would be ignored because the simulator is the user's own."""
+    for name, value in settings.items():
+        default, advice = _OWN[name]
+        if value is not default and not (type(value) is type(default) and value == default) and value != {}:
+            raise ValueError(f"{name} must be {default} with a simulator of your own, got {value!r:.80}: {advice}")
+
+
 def simulator_kind(simulator: str | Callable[..., Simulator] | None, workers: int) -> Callable[..., Simulator]:
     """Returns what makes the simulator that was asked for by name, or else the one that suits so many workers."""
     workers = _checks.integer("workers", workers, least=1)
     if simulator is None:
         simulator = "gymnasium" if workers == 1 else "workers"
+    if not callable(simulator):
+        _checks.choice("simulator", simulator, ("gymnasium", "workers", "envpool", "ray", "jax"))
+    if workers != 1 and simulator != "workers":
+        raise ValueError(f"workers must be 1 with {_named(simulator)}, got {workers}: {_advice(simulator)}")
     if callable(simulator):
         return simulator
-    match _checks.choice("simulator", simulator, ("gymnasium", "workers", "envpool", "ray", "jax")):
+    match simulator:
         case "workers":
             from rido.simulators.workers import WorkerSimulator
 
@@ -64,8 +87,6 @@ def simulator_kind(simulator: str | Callable[..., Simulator] | None, workers: in
 
             return RaySimulator
         case "jax":
-            if workers != 1:
-                raise ValueError(f"workers must be 1 with JAX, which uses the whole device, got {workers}")
             from rido.jax import JaxSimulator
 
             return JaxSimulator
@@ -73,6 +94,22 @@ def simulator_kind(simulator: str | Callable[..., Simulator] | None, workers: in
             from rido.simulators.gymnasium import GymnasiumSimulator
 
             return GymnasiumSimulator
+
+
+def _named(simulator: Any) -> str:
+    return "a function that makes a simulator" if callable(simulator) else f"simulator {simulator!r}"
+
+
+def _advice(simulator: Any) -> str:
+    """Returns what to do instead of giving this simulator workers."""
+    own = {
+        "envpool": "it has threads of its own",
+        "ray": "simulator=partial(RaySimulator, num_actors=...) says how many actors there are",
+        "jax": "it uses the whole device",
+    }
+    if callable(simulator):
+        return "give the function the number, as in partial(RaySimulator, num_actors=...)"
+    return own.get(simulator, "give simulator 'workers' or leave it out")
 
 
 def is_in_jax(env: Any) -> bool:
@@ -85,5 +122,44 @@ def environment_name(env: Any) -> str:
     """Returns what an environment is called in results."""
     if isinstance(env, str):
         return env
+    if isinstance(getattr(env, "name", None), str):
+        return str(env.name)
     own = getattr(env, "__qualname__", type(env).__name__)
     return str(getattr(getattr(env, "spec", None), "id", own))
+
+
+def identities(env: Any, running: Any) -> dict[str, str]:
+    """Returns what a run file keeps to know a run again, by content.
+
+    Args:
+        env: what evaluate() was given.
+        running: the simulator; the same thing if it is the user's own.
+    """
+    if running is env:
+        return {"simulator_fingerprint": identify("simulator", env)}
+    policy = running.local_policy() if hasattr(running, "local_policy") else running.policy
+    return {
+        "policy_fingerprint": identify("policy", policy),
+        "environment_fingerprint": environment_fingerprint(env),
+    }
+
+
+def environment_fingerprint(env: Any) -> str:
+    """Returns what tells environments of one name apart, beside the arguments of an id."""
+    if isinstance(env, str):
+        return fingerprint(env)
+    if not (hasattr(env, "step") and hasattr(env, "spec")):  # a function that makes it, or an environment in JAX
+        return identify("env", env)
+    # An environment changes while it is used, so it is known by what made it and not by its content.
+    spec, given = getattr(env, "spec", None), getattr(env, "fingerprint", getattr(env, "name", None))
+    if isinstance(given, str):
+        return given
+    if spec is None:
+        raise ValueError(
+            f"env must be an id or a function that makes it where a run is recorded, got a {type(env).__qualname__}: "
+            "give a function, or the environment an attribute name, another one for each env"
+        )
+    wrappers = [env]
+    while hasattr(wrappers[-1], "env"):
+        wrappers.append(wrappers[-1].env)
+    return fingerprint(spec.id, spec.kwargs, spec.additional_wrappers, [type(part) for part in wrappers])

@@ -120,8 +120,15 @@ class CrewSimulator(ABC):
         """Process ids of the workers that are ready, wherever they are."""
         return [member.pid for member in self._members.values() if member.ready]
 
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the environment and the policy."""
+        simulator = unpack(self._recipe)
+        simulator.close()
+        return simulator.fingerprint
+
     def local_policy(self) -> Policy:
-        """Loads the policy in this process too, for its value function."""
+        """Loads the policy in this process too, for its value function and its fingerprint."""
         simulator = unpack(self._recipe)
         simulator.close()
         return simulator.policy

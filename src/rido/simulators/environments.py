@@ -14,6 +14,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from rido.policies import take
+from rido.simulators.base import narrow_seed
 
 Slots = NDArray[np.intp]
 Step = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
@@ -78,6 +79,7 @@ class SingleEnvironments(Environments):
         self._envs = envs
         self._make = make
         self._observations: list[Any] = [None] * len(envs)
+        self._wide: bool | None = None  # whether seeds of more than 31 bits are taken, once that is known
         self.most = most
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space
@@ -91,9 +93,25 @@ class SingleEnvironments(Environments):
     def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
         for slot, seed in zip(slots.tolist(), seeds, strict=True):
             try:
-                self._observations[slot], _ = self._envs[slot].reset(seed=seed)
+                self._observations[slot], _ = self._reset(self._envs[slot], seed)
             except Exception as error:
                 raise SlotError(slot, f"the environment's reset raised {error!r}") from error
+
+    def _reset(self, env: gym.Env[Any, Any], seed: int | None) -> tuple[Any, Any]:
+        """Resets with the whole seed, or with 31 bits if the very first reset shows that the environment takes no more.
+
+        Gymnasium's own generator takes any seed; ``numpy.random.seed``, which some environments call, takes 32 bits.
+        """
+        if seed is None or self._wide or seed == narrow_seed(seed):
+            return env.reset(seed=seed)
+        if self._wide is None:
+            try:
+                result = env.reset(seed=seed)
+                self._wide = True
+                return result
+            except (ValueError, OverflowError, TypeError):
+                self._wide = False
+        return env.reset(seed=narrow_seed(seed))
 
     def observe(self, slots: Slots) -> Any:
         observations = [self._observations[slot] for slot in slots.tolist()]

@@ -15,8 +15,9 @@ from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 
 from rido import _checks
+from rido.fingerprint import fingerprint
 from rido.policies import Policy, resolve_policy, take
-from rido.simulators.base import Observed, SimulationError
+from rido.simulators.base import Observed, SimulationError, narrow_seed
 from rido.simulators.environments import Environments, SlotError, Slots, Step
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parts import check_request, join_observed, join_trajectories
@@ -28,7 +29,6 @@ except ImportError as error:
     raise ImportError('EnvPoolSimulator needs envpool: pip install "rido[envpool]"') from error
 
 _NUM_ENVS = 32
-_MOST_SEED = 2**31 - 1  # that EnvPool takes
 
 
 class EnvPoolSimulator:
@@ -100,8 +100,14 @@ class EnvPoolSimulator:
         self._fresh = reproducible
         self.reproducible = reproducible and self.policy.reproducible
         self.warnings = () if reproducible else ("EnvPool draws starts and noise that the seed does not control",)
+        self._given = env, dict(env_kwargs or {})
         lock = threading.Lock()
         self._lanes = [_Lane(pool, self.policy, lock, self._horizon) for pool in pools]
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the environment and the policy."""
+        return fingerprint(*self._given, self.policy.fingerprint)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
         """Collects one trajectory per length, each from its own seed, and returns them in the same order."""
@@ -209,9 +215,10 @@ class _Pool(Environments):
     def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
         try:
             if self.fresh:
-                self._make([int(seed or 0) & _MOST_SEED for seed in seeds])
+                self._make([narrow_seed(int(seed or 0)) for seed in seeds])
             elif self._pool is None:
-                self._make((np.random.SeedSequence(seeds[0]).generate_state(self.most) & _MOST_SEED).tolist())
+                words = np.random.SeedSequence(seeds[0]).generate_state(self.most).tolist()
+                self._make([narrow_seed(word) for word in words])
             observations, _ = self._pool.reset(slots.astype(np.int32))
         except Exception as error:
             raise SlotError(int(slots[0]), f"EnvPool's reset raised {error!r}") from error

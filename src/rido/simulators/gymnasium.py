@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 import rido.envs
 from rido import _checks
+from rido.fingerprint import fingerprint
 from rido.policies import Policy, resolve_policy, stack, take
 from rido.simulators.base import Observed, SimulationError
+from rido.simulators.choice import environment_fingerprint
 from rido.simulators.environments import SlotError, Slots, Step, open_environments
 from rido.simulators.parts import check_request
 from rido.trajectories import Trajectories
@@ -63,6 +65,7 @@ class GymnasiumSimulator:
                 raise ValueError('policy must be given: an agent, a function of observations, or "random"')
             policy = rido.envs.default_policy(env, gamma, **env_kwargs)
         self._envs = open_environments(env, horizon=self._horizon, env_kwargs=env_kwargs, num_envs=num_envs)
+        self._given = env, env_kwargs
         self.num_envs = self._envs.most
         self.observation_space = self._envs.observation_space
         self.policy: Policy = resolve_policy(
@@ -71,6 +74,12 @@ class GymnasiumSimulator:
             action_space=self._envs.action_space,
             deterministic=deterministic,
         )
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the environment and the policy."""
+        env, env_kwargs = self._given
+        return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
         """Collects one trajectory per length, each from its own seed, and returns them in the same order."""

@@ -22,7 +22,6 @@ class PolicyCard:
 
     name: str
     reproducible: bool
-    fingerprint: str
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class Host:
             return Raised.catch(-1, error)
         policy = self._simulator.policy
         self._simulator.policy = _Counted(policy, self)
-        card = PolicyCard(policy.name, policy.reproducible, policy.fingerprint)
+        card = PolicyCard(policy.name, policy.reproducible)
         return Ready(os.getpid(), self._simulator.num_envs, self._simulator.observation_space, card)
 
     def run(self, number: int, method: str, arguments: tuple[Any, ...]) -> Event:
@@ -134,7 +133,7 @@ class _Counted(Policy):
 
     def __init__(self, policy: Policy, host: Host) -> None:
         self.name, self.reproducible = policy.name, policy.reproducible
-        self.draws, self.fingerprint = policy.draws, policy.fingerprint
+        self.draws = policy.draws
         self._policy = policy
         self._host = host
 

@@ -18,6 +18,8 @@ from rido.trajectories import Trajectories
 
 Array = NDArray[np.float64]
 
+_UNREACHED = 1e-9  # price in transitions of a step that no trajectory reached; plans need one above 0
+
 STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
     "uniform": Uniform,
     "robust": Robust,
@@ -179,6 +181,7 @@ class Bank:
         truth: the expected return.
         weights: the true f_t.
         survival: share of the trajectories that have not ended before each step.
+        costs: price of a planned sample of each step: its survival, or next to nothing where no trajectory came.
     """
 
     def __init__(self, rewards: ArrayLike, *, gamma: float, steps: ArrayLike | None = None) -> None:
@@ -195,6 +198,7 @@ class Bank:
         self.rewards: Array = rewards
         self._flat = rewards.ravel()
         self.survival: Array = alive.mean(axis=0)
+        self.costs: Array = np.maximum(self.survival, _UNREACHED)
         self.weights = true_weights(rewards, self.gamma)
         self.truth = float(rewards.mean(axis=0) @ self.gamma ** np.arange(self.horizon))
 
@@ -213,7 +217,7 @@ class Bank:
     def strategy(self, name: str) -> Callable[..., Strategy]:
         """Returns what makes the strategy of this name; the oracle's knows this bank's weights."""
         if name == "oracle":
-            return lambda **settings: Oracle(weights=self.weights, costs=self.survival, **settings)
+            return lambda **settings: Oracle(weights=self.weights, costs=self.costs, **settings)
         return STRATEGIES[_checks.choice("strategies", name, (*STRATEGIES, "oracle"))]
 
     def best_schedule(self, budget: int) -> Schedule:
@@ -221,14 +225,14 @@ class Bank:
 
         Whole trajectories are added greedily to several beginnings, one of them the relaxed optimum rounded down.
         """
-        full = float(self.survival.sum())
+        full = float(self.costs.sum())
         starts = [np.full(self.horizon, count) for count in {1, *(max(1, int(budget / full * s)) for s in (0.5, 1.0))}]
-        starts.append(np.floor(allocate(self.weights, budget, costs=self.survival) + 1e-9).astype(np.int64))
+        starts.append(np.floor(allocate(self.weights, budget, costs=self.costs) + 1e-9).astype(np.int64))
         found = []
         for start in starts:
-            left = max(0.0, budget - float(start @ self.survival))
+            left = max(0.0, budget - float(start @ self.costs))
             found += [
-                Schedule(start + fill(self.weights, left, start, costs=self.survival, pooled=pooled))
+                Schedule(start + fill(self.weights, left, start, costs=self.costs, pooled=pooled))
                 for pooled in (True, False)
             ]
         return min(found, key=lambda schedule: schedule.variance(self.weights))
