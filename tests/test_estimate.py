@@ -9,7 +9,7 @@ from scipy import stats
 from helpers import random_batch
 from processes import autoregressive, lqg
 from rido import Estimate, RewardMoments, Schedule, Trajectories
-from rido.estimate import interval_warnings
+from rido.diagnostics import interval_warnings
 
 
 def estimate(batch, horizon, gamma):
@@ -31,9 +31,58 @@ def test_uniform_schedules_give_the_textbook_mean_and_standard_error():
     result = estimate(Trajectories(rewards, np.full(30, 8)), 8, 0.95)
     assert result.value == pytest.approx(returns.mean())
     assert result.standard_error == pytest.approx(stats.sem(returns))
+    assert result.skewness == pytest.approx(stats.skew(returns) / math.sqrt(30), rel=1e-9)
+
+
+def test_symmetric_returns_give_the_textbook_t_interval():
+    rewards = np.random.default_rng(0).normal(size=(15, 8)).cumsum(axis=1)
+    rewards = np.concatenate([rewards, -rewards])
+    returns = rewards @ 0.95 ** np.arange(8)
+    result = estimate(Trajectories(rewards, np.full(30, 8)), 8, 0.95)
     np.testing.assert_allclose(
-        result.interval(0.9), stats.t.interval(0.9, 29, returns.mean(), stats.sem(returns)), rtol=1e-9
+        result.interval(0.9), stats.t.interval(0.9, 29, returns.mean(), stats.sem(returns)), atol=1e-9
     )
+
+
+def success_rate(successes, trajectories):
+    rewards = np.zeros((trajectories, 3))
+    rewards[:successes, 2] = 1.0
+    return estimate(Trajectories(rewards, np.full(trajectories, 3)), 3, 1.0)
+
+
+@pytest.mark.parametrize(("successes", "trajectories"), [(1, 50), (4, 40), (100, 200), (199, 200)])
+def test_success_rates_have_wilsons_interval_up_to_terms_of_one_over_n(successes, trajectories):
+    found = success_rate(successes, trajectories).interval()
+    wilson = stats.binomtest(successes, trajectories).proportion_ci(method="wilson")
+    np.testing.assert_allclose(found, wilson, atol=6 / trajectories**1.5)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.5, 0.95])
+def test_intervals_of_success_rates_hold(rate):
+    """Exactly, by summing over all outcomes of 60 trajectories: at least 0.92 where the t interval falls to 0.81."""
+    outcomes = np.arange(61)
+    held = []
+    for successes in outcomes:
+        low, high = success_rate(successes, 60).interval()
+        held.append(low <= rate <= high)
+    assert stats.binom.pmf(outcomes, 60, rate) @ held > 0.92
+
+
+def test_equal_trajectories_leave_room_for_what_was_not_seen():
+    """Three over n of the value: 20 trajectories exclude outcomes of probability 0.139 with 95% confidence."""
+    same = success_rate(20, 20)
+    assert same.standard_error == 0 and same.nothing_varied
+    low, high = same.interval()
+    assert low == pytest.approx(1 + math.log(0.05) / 20) and high == pytest.approx(1 - math.log(0.05) / 20)
+    assert 0.85**20 < 0.05 < 0.87**20
+    assert success_rate(0, 20).interval() == (-math.inf, math.inf)
+
+
+def test_rounding_errors_are_no_variance():
+    rewards = np.full((10, 7), 0.1) * np.array([1, 3, 7, 11, 13, 17, 19])
+    rewards[5:] = rewards[5:] * (1 + 1e-16) + 1e-17
+    result = estimate(Trajectories(rewards, np.full(10, 7)), 7, 0.9)
+    assert result.standard_error == 0 and result.interval()[0] < result.value < result.interval()[1]
 
 
 @pytest.mark.parametrize("process", [lqg, autoregressive])
@@ -114,33 +163,57 @@ def test_degrees_of_freedom_are_satterthwaites_over_lengths():
     assert result.standard_error == pytest.approx(math.sqrt(total))
 
 
-def test_the_mean_of_two_estimates_adds_their_variances():
+def test_teams_are_averaged_with_equal_weight_whatever_their_counts():
+    """Against the definition: contributions of each trajectory around the mean of the teams' means."""
+    batches = [random_batch(seed, 6, size) for seed, size in ((1, 9), (2, 20), (3, 14))]
+    teams = [RewardMoments(6, gamma=0.9) for _ in batches]
+    for team, batch in zip(teams, batches, strict=True):
+        team.update(batch)
+    result = Estimate.from_moments(*teams)
+    values = [Estimate.from_moments(team).value for team in teams]
+    assert result.value == pytest.approx(np.mean(values))
+    means = np.mean([team.means for team in teams], axis=0)
+    counts = np.sum([team.counts for team in teams], axis=0)
+    shares = [
+        sum(
+            0.9**t * (rewards[t] - means[t]) / (3 * team.counts[t]) * math.sqrt(counts[t] / (counts[t] - 1))
+            for t in range(length)
+        )
+        for team, batch in zip(teams, batches, strict=True)
+        for rewards, length in zip(batch.rewards, batch.lengths, strict=True)
+    ]
+    shares = np.array(shares)
+    assert result.standard_error == pytest.approx(math.sqrt(shares @ shares))
+    assert result.skewness == pytest.approx(np.sum(shares**3) / (shares @ shares) ** 1.5)
+    assert result.effective_trajectories == pytest.approx((shares @ shares) ** 2 / np.sum(shares**4))
+    assert result.schedule == Schedule(counts)
+
+
+def test_independent_values_add_their_variance():
     rng = np.random.default_rng(0)
-    halves = [estimate(Trajectories(rng.normal(size=(n, 3)), np.full(n, 3)), 3, 1.0) for n in (8, 8)]
-    both = Estimate.mean(halves)
-    assert both.value == pytest.approx((halves[0].value + halves[1].value) / 2)
-    assert both.standard_error == pytest.approx(math.hypot(*(half.standard_error for half in halves)) / 2)
-    assert 7 <= both.degrees_of_freedom <= 14
-    assert both.schedule == Schedule([16, 16, 16])
-    equal = Estimate.mean([halves[0], halves[0]])
-    assert equal.degrees_of_freedom == pytest.approx(14)
+    own = estimate(Trajectories(rng.normal(size=(20, 3)), np.full(20, 3)), 3, 1.0)
+    values = rng.normal(5, 2, 30)
+    both = own.plus(values)
+    assert both.value == pytest.approx(own.value + values.mean())
+    assert both.standard_error == pytest.approx(math.hypot(own.standard_error, stats.sem(values)))
+    assert 19 < both.degrees_of_freedom < 48
 
 
 def warnings_of(rewards, lengths=None):
     moments = RewardMoments(rewards.shape[1], gamma=1.0)
     moments.update(Trajectories(rewards, np.full(len(rewards), rewards.shape[1]) if lengths is None else lengths))
-    return interval_warnings(moments, Estimate.from_moments(moments))
+    return interval_warnings(Estimate.from_moments(moments))
 
 
 def test_warnings_name_what_breaks_the_interval():
     rng = np.random.default_rng(0)
     normal = rng.normal(size=(50, 4))
     assert warnings_of(normal) == ()
-    assert "too few trajectories: 3 of full length" in warnings_of(normal[:3])[0]
-    assert "too few trajectories: 1 of full length" in warnings_of(normal[:1])[0]
-    assert "all trajectories gave the same rewards" in warnings_of(np.ones((20, 4)))[0]
+    assert "too few trajectories: the error bar rests on about 3" in warnings_of(normal[:3])[0]
+    assert "too few trajectories: the error bar rests on about 1" in warnings_of(normal[:1])[0]
+    assert "all 20 full-length trajectories gave the same rewards" in warnings_of(np.ones((20, 4)))[0]
     rare = normal + 50 * (np.arange(50) == 7)[:, None]
-    assert "heavy tails" in warnings_of(rare)[0]
-    # Each step alone is harmless, but one trajectory in ten is bad throughout.
-    falls = rng.normal(size=(40, 30)) + 1.5 * (np.arange(40) % 10 == 0)[:, None]
-    assert "few trajectories make up much of the error" in warnings_of(falls)[0]
+    assert "1 of 50 trajectories make up most of the error" in warnings_of(rare)[0]
+    # Skewed as they are, 20 failures among 100 trajectories are enough to know their frequency.
+    failures = np.ones((100, 30)) * (np.arange(100) % 5 != 0)[:, None]
+    assert warnings_of(failures) == ()

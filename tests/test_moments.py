@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from helpers import random_batch
 from rido import RewardMoments, Trajectories
@@ -127,43 +126,48 @@ def test_bad_input_is_named(call, message):
         call()
 
 
-def test_variances_of_weights_are_those_of_sums_over_trajectories():
+def test_folds_add_up_to_the_weights_and_are_those_of_their_trajectories():
     batch = random_batch(11, 6, 14)
     moments = moments_of(batch, horizon=6)
-    weights, variances = moments.weights_with_variances()
-    np.testing.assert_allclose(weights, moments.weights(), rtol=1e-12)
+    folds = moments.weights_by_fold(3)
+    np.testing.assert_allclose(folds.sum(axis=0), moments.weights(), rtol=1e-12)
     discounts = 0.9 ** np.arange(6)
-    for t in range(6):
-        terms = []
-        for i in range(len(batch)):
-            if batch.lengths[i] > t:
-                own = batch.rewards[i, t] - moments.means[t]
-                term = discounts[t] ** 2 * own**2 / (moments.counts[t] - 1)
-                for u in range(t + 1, batch.lengths[i]):
-                    later = batch.rewards[i, u] - moments.means[u]
-                    term += 2 * discounts[t] * discounts[u] * own * later / (moments.counts[u] - 1)
-                terms.append(term)
-        assert weights[t] == pytest.approx(sum(terms))
-        assert variances[t] == pytest.approx(len(terms) * np.var(terms, ddof=1))
+    terms = np.zeros((len(batch), 6))
+    for i in range(len(batch)):
+        for t in range(batch.lengths[i]):
+            own = discounts[t] * (batch.rewards[i, t] - moments.means[t])
+            terms[i, t] = own**2 / (moments.counts[t] - 1)
+            for u in range(t + 1, batch.lengths[i]):
+                later = discounts[u] * (batch.rewards[i, u] - moments.means[u])
+                terms[i, t] += 2 * own * later / (moments.counts[u] - 1)
+    # Every fold has a third of the trajectories, so some three of them make up its sum at the first step.
+    assert np.count_nonzero(terms[:, 0]) == 14
+    chosen = [sum(terms[i, 0] for i in range(14) if mask >> i & 1) for mask in range(1 << 14)]
+    for fold in folds:
+        assert np.abs(np.array(chosen) - fold[0]).min() < 1e-9
 
 
-def test_kurtosis_is_the_mean_over_steps_by_their_part_in_the_error():
+def test_the_largest_deviation_is_that_of_a_full_length_tail():
     batch = random_batch(12, 5, 30)
     moments = moments_of(batch, horizon=5)
-    kurtoses, parts = [], []
-    for t in range(5):
-        column = batch.rewards[batch.lengths > t, t]
-        kurtoses.append(stats.kurtosis(column, fisher=False))
-        parts.append(0.9 ** (2 * t) * column.var() / column.size)
-    assert moments.kurtosis == pytest.approx(np.average(kurtoses, weights=parts))
-    assert np.isnan(moments_of(Trajectories(np.ones((3, 5)), [5, 5, 5]), horizon=5).kurtosis)
+    full = (batch.rewards[batch.lengths == 5] - moments.means) * 0.9 ** np.arange(5)
+    expected = max(abs(row[h:].sum()) for row in full for h in range(5))
+    assert moments.largest_deviation == pytest.approx(expected)
 
 
-def test_lengths_are_in_the_order_of_projections():
+def test_contributions_are_sums_over_the_planned_steps():
     batch = random_batch(13, 20, 40)
-    moments = moments_of(batch, batch, horizon=20)
-    centred = batch.rewards - moments.means
-    pairs = zip(batch.lengths, centred, strict=True)
-    expected = sorted((int(length), round(float(row[:length].sum()), 9)) for length, row in pairs)
-    sums = zip(moments.lengths, moments.project(np.ones(20)), strict=True)
-    assert sorted((int(length), round(float(total), 9)) for length, total in sums)[::2] == expected
+    moments = moments_of(batch, horizon=20)
+    coefficients, centre = np.linspace(1, 2, 20), np.linspace(-1, 1, 20)
+    terms = [
+        (row[:length] - centre[:length]) @ coefficients[:length]
+        for row, length in zip(batch.rewards, batch.lengths, strict=True)
+    ]
+    found = moments.contributions(coefficients, centre)
+    assert found.squares.sum() == pytest.approx(np.sum(np.square(terms)))
+    assert found.cubes == pytest.approx(np.sum(np.power(terms, 3)))
+    assert found.fourths == pytest.approx(np.sum(np.power(terms, 4)))
+    for length in range(21):
+        assert found.trajectories[length] == np.sum(batch.lengths == length)
+        own = [term for term, other in zip(terms, batch.lengths, strict=True) if other == length]
+        assert found.squares[length] == pytest.approx(np.sum(np.square(own)))

@@ -14,7 +14,7 @@ BOOTSTRAPS = 1000
 
 def claimed(strategy):
     """Transitions that uniform would need for the standard error that was reached, as rido states them."""
-    return uniform_transitions(strategy.moments, strategy.estimate().standard_error)
+    return uniform_transitions(strategy.moments, strategy.estimate())["uniform_transitions"]
 
 
 @dataclass(frozen=True, eq=False)

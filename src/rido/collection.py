@@ -200,6 +200,7 @@ class Collector:
                     estimate.value,
                     estimate.standard_error,
                     estimate.degrees_of_freedom,
+                    estimate.skewness,
                     (*self._notes, *warnings),
                 )
             )

@@ -26,7 +26,7 @@ def interval_warnings(estimate: Estimate) -> tuple[str, ...]:
         )
     elif estimate.effective_trajectories < _FEWEST_EFFECTIVE:
         warnings.append(
-            f"about {max(1, math.floor(estimate.effective_trajectories))} of {estimate.schedule.trajectories} trajectories make up the "
-            "error: rarer outcomes may not have been seen at all; give a larger budget"
+            f"{max(1, math.floor(estimate.effective_trajectories))} of {estimate.schedule.trajectories} trajectories "
+            "make up most of the error: rarer outcomes may not have been seen at all; give a larger budget"
         )
     return tuple(warnings)

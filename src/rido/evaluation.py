@@ -18,7 +18,8 @@ from rido import _checks
 from rido.clock import Allowance, Pace
 from rido.collection import Collector
 from rido.critic import Critic
-from rido.estimate import Estimate, interval_warnings
+from rido.diagnostics import interval_warnings
+from rido.estimate import Estimate
 from rido.fitting import RESET_SHARE, FittedCritic
 from rido.judging import Judge, with_starts
 from rido.progress import Progress
@@ -325,7 +326,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
         estimate=estimate,
         transitions=task.measured + collector.plain.transitions + math.ceil(collector.resets * task.reset_cost),
         trajectories=collector.trajectories,
-        uniform_transitions=uniform_transitions(collector.plain, estimate.standard_error),
+        **uniform_transitions(collector.plain, estimate),
         strategy=type(strategy).__name__.lower(),
         environment=environment,
         policy=policy,
@@ -354,7 +355,7 @@ def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> St
         if judge.view is not None and collector.trajectories == 0:
             strategy = _pilot(task, strategy, schedule, judge, collector, bar)
         elif collector.summing:
-            strategy.tell(collector.summarise(schedule, bar))
+            strategy.tell([collector.summarise(part, bar) for part in strategy.parts])
         else:
             strategy.tell(collector.collect(schedule.lengths, bar))
         if strategy.spent > spent:
@@ -382,7 +383,7 @@ def _pilot(
     if isinstance(collector.critic, FittedCritic):
         collector.agree(pilot)
         estimate = Estimate.from_moments(collector.plain)
-        collector.finish_round(estimate, interval_warnings(collector.plain, estimate))
+        collector.finish_round(estimate, interval_warnings(estimate))
         return task.make(horizon=strategy.horizon, budget=left, gamma=strategy.gamma)
     if collector.critic is None:
         strategy.budget += task.reserve

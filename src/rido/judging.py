@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -78,16 +77,5 @@ class Judge:
 
 
 def with_starts(estimate: Estimate, starts: NDArray[np.float64]) -> Estimate:
-    """Adds a critic's expectation over first states, independent of the rest, with Satterthwaite's freedom."""
-    if starts.size < 2:
-        return estimate
-    own, others = estimate.standard_error**2, float(starts.var(ddof=1)) / starts.size
-    freedom = estimate.degrees_of_freedom
-    if math.isfinite(own) and own + others > 0:
-        freedom = (own + others) ** 2 / (own**2 / estimate.degrees_of_freedom + others**2 / (starts.size - 1))
-    return replace(
-        estimate,
-        value=estimate.value + float(starts.mean()),
-        standard_error=math.sqrt(own + others),
-        degrees_of_freedom=freedom,
-    )
+    """Adds a critic's expectation over first states, which is independent of the rest."""
+    return estimate if starts.size < 2 else estimate.plus(starts)

@@ -278,7 +278,7 @@ class RewardMoments(Moments):
         terms = np.concatenate([rows @ coefficients[: rows.shape[1]] for rows in self._centred(centre)])
         lengths, size = self.lengths, self.horizon + 1
         return Contributions(
-            np.bincount(lengths, terms**2, size),
+            np.bincount(lengths, terms**2, size).astype(np.float64),
             np.bincount(lengths, minlength=size),
             float(np.sum(terms**3)),
             float(np.sum(terms**4)),

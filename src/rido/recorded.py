@@ -76,6 +76,7 @@ def read_run(path: str | Path) -> RecordedRun:
             schedule=Schedule(counts),
             gamma=plain.gamma,
             early_ends=plain.transitions < plain.counts.sum(),
+            skewness=milestone.skewness,
         )
     *_, last = estimates.values()
     guaranteed = None
@@ -95,7 +96,7 @@ def read_run(path: str | Path) -> RecordedRun:
         estimate=last,
         transitions=measured + milestone.transitions + math.ceil(taken * configuration["resets"][1] if taken else 0),
         trajectories=milestone.trajectories,
-        uniform_transitions=uniform_transitions(plain, last.standard_error),
+        **uniform_transitions(plain, last),
         strategy=configuration["strategy"],
         environment=configuration["environment"],
         policy=configuration["policy"],

@@ -11,6 +11,8 @@ from rido.fitting import spread
 from rido.moments import Moments
 from rido.schedule import Schedule
 
+_FOLDS = 10  # of trajectories, whose differences tell how uncertain a variance is
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -26,7 +28,8 @@ class Evaluation:
         transitions: transitions taken in all, with what resets cost where they do.
         trajectories: trajectories collected.
         uniform_transitions: transitions that full-length trajectories alone would need for the same standard
-            error; infinite or NaN where the data does not tell.
+            error, an estimate; NaN where the data does not tell.
+        uniform_transitions_interval: its 95% interval.
         strategy: name of the strategy.
         environment: name of the environment.
         policy: name of the policy.
@@ -63,6 +66,7 @@ class Evaluation:
     reset_seconds: float = 0.0
     reward_range: tuple[float, float] | None = None
     guaranteed_interval: tuple[float, float] | None = None
+    uniform_transitions_interval: tuple[float, float] = (math.nan, math.nan)
 
     @property
     def value(self) -> float:
@@ -95,7 +99,10 @@ class Evaluation:
             (lowest, highest), (least, most) = self.reward_range, self.guaranteed_interval
             lines.insert(1, f"guaranteed for rewards in [{lowest:.6g}, {highest:.6g}]: [{least:.6g}, {most:.6g}]")
         if math.isfinite(self.uniform_transitions) and self.strategy != "uniform":
-            lines.append(f"uniform evaluation would have needed {self.uniform_transitions:,.0f} transitions for this")
+            least, most = self.uniform_transitions_interval
+            about = f"about {_rounded(self.uniform_transitions)} transitions"
+            needed = f"{about} for this ({_rounded(least)} to {_rounded(most)})"
+            lines.append(f"uniform evaluation would have needed {needed}")
         if self.critic != "none":
             gain = f": {self.critic_gain:.3g} times less variance" if math.isfinite(self.critic_gain) else ""
             lines.append(f"critic {self.critic}{gain}, {self.resets:,} resets in {self.reset_seconds:.2g} s")
@@ -132,6 +139,7 @@ class Evaluation:
             "reset_seconds": self.reset_seconds,
             "reward_range": _plain(self.reward_range),
             "guaranteed_interval": _plain(self.guaranteed_interval),
+            "uniform_transitions_interval": _plain(self.uniform_transitions_interval),
             "warnings": list(self.warnings),
         }
 
@@ -151,12 +159,35 @@ def _plain(edges: tuple[float, float] | None) -> list[float | None] | None:
     return None if edges is None else [edge if math.isfinite(edge) else None for edge in edges]
 
 
-def uniform_transitions(plain: Moments, error: float) -> float:
-    """Returns what full-length trajectories would cost for a standard error, by the moments of plain rewards."""
-    if not 0 < error < math.inf or plain.counts[-1] < 2:
-        return math.nan
-    variance = float(plain.weights().sum())  # of the return of one trajectory
-    return variance / error**2 * float(plain.survival.sum()) if variance > 0 else math.nan
+def _rounded(number: float) -> str:
+    """Returns a number with two digits, which is as much as an estimate of a variance can tell."""
+    return f"{float(f'{number:.2g}'):,.0f}"
+
+
+def uniform_transitions(plain: Moments, estimate: Estimate) -> dict[str, Any]:
+    """Returns what full-length trajectories would cost for the standard error of an estimate, and its 95% interval.
+
+    Both are estimates: the variance of a return, whose error is that of its mean over folds of the trajectories, and
+    the squared standard error, as uncertain as its effective number of trajectories makes it.
+
+    Args:
+        plain: moments of plain rewards.
+        estimate: what was reached, with a critic or without.
+
+    Returns:
+        The fields of an :class:`Evaluation`; NaN where the data does not tell.
+    """
+    value, low, high = math.nan, math.nan, math.nan
+    full = int(plain.counts[-1])
+    if 0 < estimate.standard_error < math.inf and full > 1:
+        folds = plain.weights_by_fold(min(_FOLDS, full)).sum(axis=1)
+        variance = float(folds.sum())  # of the return of one trajectory
+        if variance > 0:
+            value = variance / estimate.standard_error**2 * float(plain.survival.sum())
+            noise = float(folds.var(ddof=1)) * folds.size / variance**2 + 1 / estimate.effective_trajectories
+            factor = math.exp(1.96 * math.sqrt(noise))
+            low, high = value / factor, value * factor
+    return {"uniform_transitions": value, "uniform_transitions_interval": (low, high)}
 
 
 def critic_gain(plain: Moments, error: float) -> float:

@@ -54,6 +54,7 @@ CREATE TABLE progress (
     value REAL,
     standard_error REAL,
     degrees_of_freedom REAL,
+    skewness REAL,
     warnings TEXT NOT NULL               -- a list of strings, JSON
 ) STRICT;
 """
@@ -95,6 +96,7 @@ class Milestone:
         value: the estimate.
         standard_error: its standard error.
         degrees_of_freedom: of its interval.
+        skewness: of its distribution.
         warnings: what a reader should know before trusting it.
     """
 
@@ -104,6 +106,7 @@ class Milestone:
     value: float
     standard_error: float
     degrees_of_freedom: float
+    skewness: float
     warnings: tuple[str, ...] = ()
 
 

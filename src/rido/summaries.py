@@ -71,8 +71,8 @@ class Summary:
 class SummedMoments(Moments):
     """What :class:`rido.RewardMoments` tells, from sums instead of the rewards.
 
-    What needs single trajectories is not known: weights are not split into folds, the degrees of freedom of the error are
-    those of the full-length trajectories, and its skewness is taken for zero. With the millions of transitions for
+    What needs single trajectories is not known: weights are not split into folds, the degrees of freedom of the error
+    are those of the full-length trajectories, and its skewness is taken for zero. With the millions of transitions for
     which rewards stay on the device, none of this matters.
 
     Args:

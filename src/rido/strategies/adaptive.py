@@ -1,7 +1,7 @@
 """Adaptive: learns while it collects where the error comes from. The default of :func:`rido.evaluate`.
 
-1.  **Pilot.** Full-length trajectories for a few percent of the budget. Where the discount leaves almost nothing of late
-    rewards, half of them stop early.
+1.  **Pilot.** Full-length trajectories for a few percent of the budget. Where the discount leaves almost nothing of
+    late rewards, half of them stop early.
 2.  **Teams.** Trajectories belong to three teams, each planned from the other teams' rewards alone, and the
     estimate is the plain mean of the teams' own. So no count depends on the rewards that it averages, and the
     estimate has no noticeable bias.
@@ -45,6 +45,7 @@ _RELEARN = 1.2  # weights are learned again when this many times the transitions
 _HEDGE = 1.0  # share of a phase in full length: this over the number of full-length trajectories
 _LEAST_FREEDOM = 8.0  # degrees of freedom before ``until`` may stop a run
 _LOOKS = 0.8  # share of the 5% by which the interval may miss at each look with ``until``
+_NORMAL = 2.054  # half-width of a normal interval of that confidence, in standard errors
 
 
 class Adaptive(Strategy):
@@ -52,8 +53,8 @@ class Adaptive(Strategy):
 
     Args:
         horizon: number of time steps T.
-        budget: transitions to spend, at least two full trajectories (six if ``unbiased``). What is left when it pays for
-            no full trajectory is spent on shorter ones only where they surely help.
+        budget: transitions to spend, at least two full trajectories (six if ``unbiased``). What is left when it pays
+            for no full trajectory is spent on shorter ones only where they surely help.
         gamma: discount factor in (0, 1].
         unbiased: plan each half of the data once, from the other half's pilot, which makes the estimate exactly
             unbiased. What early ends leave unspent after the pilot stays unspent.
@@ -97,7 +98,7 @@ class Adaptive(Strategy):
         self.reset_price = float(reset_price)
         self.options = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
         affordable = self.budget / self.horizon
-        several = 2 * _TEAMS <= affordable and (affordable <= _MANY or until is not None)
+        several = affordable >= 2 * _TEAMS and (affordable <= _MANY or until is not None)
         number = 2 if unbiased else _TEAMS if several else 1
         self._teams: list[Moments] = [RewardMoments(self.horizon, gamma=gamma) for _ in range(number)]
         self._parts: list[Counts] = []
@@ -128,11 +129,10 @@ class Adaptive(Strategy):
         reached = estimate.half_width(0.95)
         if reached <= width:
             return self.spent
-        if not 0 < estimate.standard_error < math.inf:  # nothing varied: the width falls with full-length trajectories
+        if estimate.nothing_varied:  # the width falls with the number of full-length trajectories
             return self.budget if math.isinf(reached) else math.ceil(self.spent * reached / width)
-        variance = (width / reached) ** 2 * Estimate.from_moments(*self._teams).standard_error ** 2
         spread = float(np.mean([lesson.spread for lesson in self._learn()]))
-        return max(self.spent + 1, math.ceil(spread**2 / variance))
+        return max(self.spent + 1, math.ceil((_NORMAL * spread / width) ** 2))
 
     @property
     def parts(self) -> tuple[Schedule, ...]:
@@ -143,7 +143,7 @@ class Adaptive(Strategy):
         super()._take_in(batches)
         active = [index for index, part in enumerate(self._parts) if part.any()]
         if isinstance(batches[0], Trajectories):
-            batches = _split(batches[0], [self._parts[index] for index in active])
+            batches = _split(_shuffle(batches[0]), [self._parts[index] for index in active])
         if len(batches) != len(active):
             raise ValueError(f"tell() needs a summary for each of the {len(active)} parts, got {len(batches)}")
         for index, batch in zip(active, batches, strict=True):
@@ -245,9 +245,7 @@ class Adaptive(Strategy):
             teams = self._teams
             others = [[team for team in teams if team is not own] or teams for own in teams]
             budget = self.budget * max(1, len(teams) - 1) / len(teams)
-            self._lessons = [
-                learn(self._union(group), budget=budget, reset_price=self.reset_price) for group in others
-            ]
+            self._lessons = [learn(self._union(group), budget=budget, reset_price=self.reset_price) for group in others]
             self._learned_at = self.spent
         return self._lessons
 
@@ -284,30 +282,36 @@ class Adaptive(Strategy):
 
 
 def _split(batch: Trajectories, parts: Sequence[Counts]) -> list[Trajectories]:
-    """Deals trajectories out to the teams that asked for them, at random but the same whatever their order.
-
-    Simulators may return short trajectories first, so order must not decide. A hash of a trajectory's rewards does, which
-    has nothing to do with their size; equal trajectories are told apart by how many there were before.
-    """
-    words = batch.flat.view(np.uint64)
-    with np.errstate(over="ignore"):
-        places = np.arange(words.size) - np.repeat(np.cumsum(batch.lengths) - batch.lengths, batch.lengths)
-        salts = _mix(np.arange(1, int(batch.lengths.max()) + 1, dtype=np.uint64))
-        keys = np.add.reduceat(_mix(words ^ salts[places]), np.cumsum(batch.lengths) - batch.lengths)
-        order = np.argsort(keys, kind="stable")
-        firsts = np.searchsorted(keys[order], keys[order])
-        keys[order] = _mix(keys[order] + (np.arange(keys.size) - firsts).astype(np.uint64))
-    order = np.lexsort((keys, batch.lengths))
+    """Deals shuffled trajectories out to the teams that asked for them, each length by itself."""
+    order = np.argsort(batch.lengths, kind="stable")
     lengths = batch.lengths[order]
     rank = np.arange(lengths.size) - np.searchsorted(lengths, lengths)
     upto = np.cumsum([-np.diff(part, append=0) for part in parts], axis=0)
     team = np.empty(lengths.size, dtype=np.int64)
     team[order] = np.sum(rank >= upto[:, lengths - 1], axis=0)
-    return [batch.select(team == index) for index, part in enumerate(parts) if part.any()]
+    return [batch.select(team == index) for index in range(len(parts))]
 
 
-def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Returns hashes of 64-bit words (the finaliser of splitmix64)."""
+def _shuffle(batch: Trajectories) -> Trajectories:
+    """Returns trajectories in an order that has nothing to do with their rewards, nor with the order they came in.
+
+    Simulators may return short trajectories first, so the order they came in must not decide who plans for whom. They
+    are sorted by a projection of their rewards first, and then shuffled by a fixed hash of their ranks.
+    """
+    starts = np.cumsum(batch.lengths) - batch.lengths
+    steps = np.arange(batch.flat.size) - np.repeat(starts, batch.lengths)
+    keys = np.add.reduceat(batch.flat * _hash(np.arange(int(batch.lengths.max())))[steps], starts)
+    ranks = np.empty(keys.size, dtype=np.int64)
+    ranks[np.lexsort((keys, batch.lengths))] = np.arange(keys.size)
+    order = np.argsort(_hash(ranks))
+    rows = np.repeat(starts[order] - np.cumsum(batch.lengths[order]) + batch.lengths[order], batch.lengths[order])
+    return Trajectories(batch.flat[rows + np.arange(rows.size)], batch.lengths[order], batch.steps[order])
+
+
+def _hash(numbers: Counts) -> NDArray[np.float64]:
+    """Returns a number between 0 and 1 for each whole number, by the finaliser of splitmix64."""
+    words = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    hashes: NDArray[np.float64] = (words ^ (words >> np.uint64(31))) / 2.0**64
+    return hashes

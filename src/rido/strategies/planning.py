@@ -1,8 +1,8 @@
 """Which weights to plan with: those whose plan does best on trajectories that it was not made from.
 
-Weights f_t from few trajectories are noisy, and a plan that follows the noise cuts trajectories where it should not. But
-the variance ``sum_t f_t / n_t`` of a plan is linear in the weights, so trajectories that had no part in a plan score
-it without bias. That gives one rule for dense and for sparse rewards:
+Weights f_t from few trajectories are noisy, and a plan that follows the noise cuts trajectories where it should not.
+But the variance ``sum_t f_t / n_t`` of a plan is linear in the weights, so trajectories that had no part in a plan
+score it without bias. That gives one rule for dense and for sparse rewards:
 
 1.  **Candidates.** Full-length trajectories; the data's weights; the discount's, ``gamma^2t``; and blends of the data's
     with either of the others.
@@ -29,7 +29,8 @@ Array = NDArray[np.float64]
 
 _FOLDS = 5
 _BLENDS = (0.25, 0.5, 0.75)  # shares of the data's weights in a blend
-_MARGIN = 1.25  # standard errors by which a plan must beat full-length trajectories
+_MARGIN = 1.5  # standard errors by which a plan must beat full-length trajectories
+_FEW = 2.0
 _CONSTANT = 1e-9  # share of the largest variance below which a tail of rewards did not vary
 _UNSEEN = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # insured events, as a share of one full-length trajectory
 _PREMIUM = 3.0  # most that insurance may add to the variance, relative: this over the full-length trajectories
@@ -85,7 +86,7 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
     chosen: Array | None = None
     varied = float(moments.discounts**2 @ moments.variances)
     if float(weights.sum()) > _CONSTANT * varied:
-        chosen = _choose(folds, moments.discounts**2, costs, budget, fewest)
+        chosen = _choose(folds, moments.discounts**2, costs, budget, fewest, _MARGIN * (1 - _FEW / full))
     if chosen is not None:
         chosen = _insure(chosen, weights, costs, budget, fewest, moments.largest_deviation**2 / full, full)
     ratios = pool(weights if chosen is None else chosen, costs)
@@ -116,7 +117,7 @@ def _candidates(weights: Array, prior: Array) -> Array:
     return np.stack([*blends, weights], axis=1)
 
 
-def _choose(folds: Array, prior: Array, costs: Array, budget: float, fewest: float) -> Array | None:
+def _choose(folds: Array, prior: Array, costs: Array, budget: float, fewest: float, margin: float) -> Array | None:
     """Returns the candidate that surely gains most over full-length trajectories; None where none does."""
     number, horizon = folds.shape
     weights = folds.sum(axis=0)
@@ -127,7 +128,7 @@ def _choose(folds: Array, prior: Array, costs: Array, budget: float, fewest: flo
     uniform = float(costs.sum()) / budget
     scores = np.einsum("kt,kct->kc", held_out, 1 / plans.reshape(candidates.shape) - uniform)
     error = scores.std(axis=0, ddof=1) / math.sqrt(number)
-    bounds = (scores.mean(axis=0) + _MARGIN * error) / (uniform * float(weights.sum()))
+    bounds = (scores.mean(axis=0) + margin * error) / (uniform * float(weights.sum()))
     best = int(bounds.argmin())
     return None if best == 0 or bounds[best] > -_CONSTANT else _candidates(weights[None], prior)[0, best]
 
@@ -137,10 +138,10 @@ def _insure(
 ) -> Array:
     """Raises the weights of a tail that has never varied.
 
-    With v_h the variance of what is still to come from step h on, ``f_t = v_t - v_{t+1}``, and the error of any schedule is
-    a mix of the v_h with coefficients of at least 0. So an event that was not seen is insured by raising v_h there:
-    to what it would be if one of the full-length trajectories had met the largest deviation seen anywhere. Where that costs
-    more than the premium allows, a smaller event is insured.
+    With v_h the variance of what is still to come from step h on, ``f_t = v_t - v_{t+1}``, and the error of a schedule
+    is a mix of the v_h with coefficients of at least 0. So an event that was not seen is insured by raising v_h there:
+    to what it would be if one of the full-length trajectories had met the largest deviation seen anywhere. Where that
+    costs more than the premium allows, a smaller event is insured.
     """
     tails = np.cumsum(weights[::-1])[::-1]
     varied = np.maximum.accumulate(np.abs(tails[::-1]))[::-1] > _CONSTANT * np.abs(tails).max()
@@ -151,6 +152,6 @@ def _insure(
     raised = insured - np.concatenate([insured[:, 1:], np.zeros((len(insured), 1))], axis=1)
     plans = allocate_rows(raised, budget, minimum=fewest, costs=costs)
     variance = np.sum(weights / plans, axis=1)
-    affordable = np.flatnonzero(variance <= (1 + _PREMIUM / full) * variance[-1])
+    affordable = np.flatnonzero(variance <= variance[-1] + _PREMIUM / full * abs(variance[-1]))
     first: Array = raised[affordable[0]]
     return first
