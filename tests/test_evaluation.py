@@ -196,7 +196,7 @@ def test_bad_settings_are_named(settings, message):
     [
         (dict(policy=act), "policy must be None with a simulator of your own, got <function act .*: it acts by itself"),
         (dict(workers=2), r"workers must be 1 with a simulator of your own, got 2: let its rollout\(\) use several"),
-        (dict(workers=True), "workers must be 1 with a simulator of your own, got True"),
+        (dict(policy=np.zeros(3)), "policy must be None with a simulator of your own, got array"),
         (dict(num_envs=-3), "num_envs must be None .*, got -3: set the simulator's attribute num_envs"),
         (dict(simulator="nonsense"), "simulator must be None .*, got 'nonsense': leave it out"),
         (dict(simulator=GymnasiumSimulator), "simulator must be None .*, got <class"),
@@ -208,7 +208,7 @@ def test_settings_that_an_own_simulator_would_ignore_are_refused(settings, messa
     with pytest.raises(ValueError, match=message) as caught:
         rido.evaluate(Bank(), **{"budget": 500, "gamma": 1.0, "horizon": 10, **settings})
     assert "\n" not in str(caught.value)
-    rido.evaluate(Bank(), budget=500, gamma=1.0, horizon=10, env_kwargs={})
+    rido.evaluate(Bank(), budget=500, gamma=1.0, horizon=10, env_kwargs={}, workers=np.int64(1))
 
 
 @pytest.mark.parametrize(

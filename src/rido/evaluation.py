@@ -275,7 +275,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
                 "gamma": strategy.gamma,
                 "options": strategy.options,
                 "critic": judge.name,
-                "critic_fingerprint": judge.critic.fingerprint if judge.critic and callable(task.critic) else "",
+                "critic_fingerprint": judge.fingerprint,
                 "resets": [task.max_resets, task.reset_cost] if judge.name != "none" else [],
                 **configuration,
                 "seed": seed,

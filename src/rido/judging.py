@@ -25,12 +25,19 @@ class Judge:
         critic: the critic, where it is known from the start.
         view: what a critic is to be fitted on or chosen by, where it is not.
         notes: why there is none although one was asked for.
+        given: whether the critic is one that the user brought.
     """
 
     name: str
     critic: Critic | None = None
     view: View | None = None
     notes: tuple[str, ...] = ()
+    given: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of a critic that the user brought; others follow from the policy and the data."""
+        return self.critic.fingerprint if self.given and self.critic is not None else ""
 
     @classmethod
     def resolve(cls, critic: str | Callable[..., Any] | None, simulator: Simulator) -> Judge:
@@ -44,7 +51,7 @@ class Judge:
             )
         if not isinstance(critic, str):
             given = critic if isinstance(critic, Critic) else FunctionCritic(critic)
-            return cls(given.name, critic=given)
+            return cls(given.name, critic=given, given=True)
         _checks.choice("critic", critic, ("policy", "fit", "auto"))
         here = simulator.local_policy() if hasattr(simulator, "local_policy") else getattr(simulator, "policy", None)
         agent = agent_critic(here)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from rido import _checks
 from rido.fingerprint import fingerprint, identify
@@ -58,7 +60,8 @@ def refuse_ignored(**settings: Any) -> None:
     """Raises where an argument of evaluate() would be ignored because the simulator is the user's own."""
     for name, value in settings.items():
         default, advice = _OWN[name]
-        if value is not default and not (type(value) is type(default) and value == default) and value != {}:
+        same = value is default or (isinstance(value, (int, np.integer)) and value == default)
+        if not same and not (isinstance(value, Mapping) and not value):
             raise ValueError(f"{name} must be {default} with a simulator of your own, got {value!r:.80}: {advice}")
 
 
