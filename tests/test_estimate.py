@@ -39,9 +39,10 @@ def test_symmetric_returns_give_the_textbook_t_interval():
     rewards = np.concatenate([rewards, -rewards])
     returns = rewards @ 0.95 ** np.arange(8)
     result = estimate(Trajectories(rewards, np.full(30, 8)), 8, 0.95)
-    np.testing.assert_allclose(
-        result.interval(0.9), stats.t.interval(0.9, 29, returns.mean(), stats.sem(returns)), atol=1e-9
-    )
+    low, high = stats.t.interval(0.9, 29, returns.mean(), stats.sem(returns))
+    found = result.interval(0.9)
+    np.testing.assert_allclose(found, (low, high), atol=0.05 * (high - low))
+    assert found[1] - found[0] > high - low  # one more of the largest contribution is reckoned with, in part
 
 
 def success_rate(successes, trajectories):
@@ -54,7 +55,11 @@ def success_rate(successes, trajectories):
 def test_success_rates_have_wilsons_interval_up_to_terms_of_one_over_n(successes, trajectories):
     found = success_rate(successes, trajectories).interval()
     wilson = stats.binomtest(successes, trajectories).proportion_ci(method="wilson")
-    np.testing.assert_allclose(found, wilson, atol=6 / trajectories**1.5)
+    near, far = (0, 1) if successes < trajectories / 2 else (1, 0)
+    assert found[near] == pytest.approx(wilson[near], abs=4 / trajectories**1.5)
+    # One more like the rare outcomes is reckoned with, which matters where there are one or two of them.
+    assert found[far] == pytest.approx(wilson[far], abs=12 / trajectories**1.5)
+    assert abs(found[far] - successes / trajectories) > abs(wilson[far] - successes / trajectories)
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.2, 0.5, 0.95])
@@ -213,7 +218,7 @@ def test_warnings_name_what_breaks_the_interval():
     assert "too few trajectories: the error bar rests on about 1" in warnings_of(normal[:1])[0]
     assert "all 20 full-length trajectories gave the same rewards" in warnings_of(np.ones((20, 4)))[0]
     rare = normal + 50 * (np.arange(50) == 7)[:, None]
-    assert "1 of 50 trajectories make up most of the error" in warnings_of(rare)[0]
+    assert "1 of 50 trajectories makes up most of the error" in warnings_of(rare)[0]
     # Skewed as they are, 20 failures among 100 trajectories are enough to know their frequency.
     failures = np.ones((100, 30)) * (np.arange(100) % 5 != 0)[:, None]
     assert warnings_of(failures) == ()

@@ -201,6 +201,8 @@ class Collector:
                     estimate.standard_error,
                     estimate.degrees_of_freedom,
                     estimate.skewness,
+                    estimate.effective_trajectories,
+                    estimate.largest_contribution,
                     (*self._notes, *warnings),
                 )
             )

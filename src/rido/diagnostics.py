@@ -1,13 +1,10 @@
 """Diagnostics: what in the data speaks against the interval of an estimate."""
 
-import math
-
 from rido.estimate import Estimate
 
 # Where intervals stop holding what they promise; results/trust.md counts missed and false alarms.
 _FEWEST_DEGREES = 8.0
-_FEWEST_EFFECTIVE = 4.0
-_PAGE = "https://rido.readthedocs.io/trust.html"
+_FEWEST_EFFECTIVE = 1.5
 
 
 def interval_warnings(estimate: Estimate) -> tuple[str, ...]:
@@ -26,7 +23,17 @@ def interval_warnings(estimate: Estimate) -> tuple[str, ...]:
         )
     elif estimate.effective_trajectories < _FEWEST_EFFECTIVE:
         warnings.append(
-            f"{max(1, math.floor(estimate.effective_trajectories))} of {estimate.schedule.trajectories} trajectories "
-            "make up most of the error: rarer outcomes may not have been seen at all; give a larger budget"
+            f"1 of {estimate.schedule.trajectories} trajectories makes up most of the error: how often that happens is "
+            "hardly known; give a larger budget"
         )
     return tuple(warnings)
+
+
+def width_warnings(until: float | None, estimate: Estimate) -> tuple[str, ...]:
+    """Returns a warning where the 95% interval is wider than was asked for."""
+    if until is None or estimate.half_width() <= until:
+        return ()
+    return (
+        f"the interval reaches {estimate.half_width():.3g} from the value, farther than until={until:g}: the budget or "
+        "the number of resets was spent; give more of it",
+    )

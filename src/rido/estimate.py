@@ -1,7 +1,7 @@
 """Estimate: the expected return as the collected rewards tell it, with its error bars."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any
@@ -14,6 +14,7 @@ from rido.allocation import hoeffding_weights
 from rido.moments import Moments
 from rido.schedule import Schedule
 
+_UNSEEN = 2.0  # effective trajectories up to which one more of the largest contribution is reckoned with
 _ROUNDING = 1e-12  # a standard error below this share of the sum of mean rewards is a rounding error
 
 
@@ -33,6 +34,7 @@ class Estimate:
         skewness: of the distribution of the value, from the contributions of the trajectories; 0 where not known.
         effective_trajectories: number of equally large contributions that would leave as uncertain an error bar,
             ``(sum x_i^2)^2 / sum x_i^4``; the degrees of freedom where not known.
+        largest_contribution: of a single trajectory to the error of the value; 0 where not known.
     """
 
     value: float
@@ -42,7 +44,8 @@ class Estimate:
     gamma: float
     early_ends: bool
     skewness: float = 0.0
-    effective_trajectories: float = field(default=0.0, compare=False)
+    effective_trajectories: float = 1.0
+    largest_contribution: float = 0.0
 
     @classmethod
     def from_moments(cls, *teams: Moments) -> "Estimate":
@@ -60,7 +63,7 @@ class Estimate:
             raise ValueError("an estimate needs at least one trajectory of full length, got none")
         counts = np.sum([team.counts for team in teams], axis=0)
         means = np.mean([team.means for team in teams], axis=0)
-        error, freedom, skewness, effective = math.inf, 0.0, 0.0, 0.0
+        error, freedom, skewness, effective, largest = math.inf, 0.0, 0.0, 1.0, 0.0
         if counts[-1] > 1:
             scale = teams[0].discounts / len(teams) * np.sqrt(counts / (counts - 1))
             found = reduce(add, (team.contributions(scale / team.counts, means) for team in teams))
@@ -73,6 +76,7 @@ class Estimate:
                 freedom = satterthwaite(found.squares, np.maximum(found.trajectories - 1.0, 1.0))
                 effective = freedom if math.isnan(found.fourths) else variance**2 / found.fourths
                 skewness = 0.0 if math.isnan(found.cubes) else found.cubes / variance**1.5
+                largest = found.largest
         schedule = Schedule(counts)
         return cls(
             value=float(teams[0].discounts @ means),
@@ -83,6 +87,7 @@ class Estimate:
             early_ends=sum(team.transitions for team in teams) < schedule.transitions,
             skewness=skewness,
             effective_trajectories=effective,
+            largest_contribution=largest,
         )
 
     @property
@@ -98,6 +103,9 @@ class Estimate:
         J whose distance d to the value is explained, ``d^2 <= t^2 (K2 + K3 / K2 d)``. For success rates this is
         Wilson's interval up to terms of order 1/n, for symmetric contributions the plain t interval.
 
+        Few large contributions may have missed a larger one. So on the side of the largest, one more like it is added
+        to the cumulants, in full while the error rests on two effective trajectories and fading as they become more.
+
         Where nothing varied, n equal trajectories exclude with this confidence only outcomes more frequent than
         ``log(1 / (1 - confidence)) / n``, three over n for 95%. Such outcomes are assumed to cost at most the value
         itself; where that is 0 nothing is known of their size, and the interval is infinite.
@@ -111,9 +119,12 @@ class Estimate:
         from scipy.special import stdtrit  # twice the time of numpy's import
 
         quantile = float(stdtrit(self.degrees_of_freedom, tail))
-        shift = quantile**2 * self.skewness * self.standard_error / 2
-        half_width = math.hypot(shift, quantile * self.standard_error)
-        return self.value + shift - half_width, self.value + shift + half_width
+        variance, third = self.standard_error**2, self.skewness * self.standard_error**3
+        low, high = _limits(variance, third, quantile)
+        unseen, largest = min(1.0, _UNSEEN / self.effective_trajectories), self.largest_contribution
+        farther = _limits(variance + unseen * largest**2, third + unseen * largest**3, quantile)
+        low, high = (low, max(high, farther[1])) if largest > 0 else (min(low, farther[0]), high)
+        return self.value + low, self.value + high
 
     def half_width(self, confidence: float = 0.95) -> float:
         """Returns how far the interval reaches from the value, to the side where it reaches farther."""
@@ -132,6 +143,9 @@ class Estimate:
                 np.array([own, others]), np.array([max(self.degrees_of_freedom, 1.0), values.size - 1.0])
             )
             changed["skewness"] = self.skewness * (own / (own + others)) ** 1.5
+            changed["effective_trajectories"] = satterthwaite(
+                np.array([own, others]), np.array([self.effective_trajectories, values.size / 3])
+            )
         return Estimate(**{**self.__dict__, **changed})
 
     def hoeffding_interval(self, reward_range: tuple[float, float], confidence: float = 0.95) -> tuple[float, float]:
@@ -156,3 +170,10 @@ class Estimate:
 def satterthwaite(parts: NDArray[np.float64], freedoms: NDArray[np.float64]) -> float:
     """Returns the degrees of freedom of a sum of estimated variances, ``(sum V)^2 / sum(V^2 / freedom)``."""
     return float(parts.sum()) ** 2 / float(np.sum(parts**2 / freedoms))
+
+
+def _limits(variance: float, third: float, quantile: float) -> tuple[float, float]:
+    """Returns the two d with ``d^2 = quantile^2 (variance + third / variance d)``."""
+    shift = quantile**2 * third / variance / 2
+    half_width = math.hypot(shift, quantile * math.sqrt(variance))
+    return shift - half_width, shift + half_width

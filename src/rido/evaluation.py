@@ -18,7 +18,7 @@ from rido import _checks
 from rido.clock import Allowance, Pace
 from rido.collection import Collector
 from rido.critic import Critic
-from rido.diagnostics import interval_warnings
+from rido.diagnostics import interval_warnings, width_warnings
 from rido.estimate import Estimate
 from rido.fitting import RESET_SHARE, FittedCritic
 from rido.judging import Judge, with_starts
@@ -183,6 +183,7 @@ def evaluate(
             max_resets=2 * first.budget if max_resets is None else _checks.integer("max_resets", max_resets, least=2),
             reset_cost=_checks.not_negative("reset_cost", reset_cost),
             first_budget=first.budget,
+            until=until,
             reward_range=reward_range,
             seed=seed,
             run=run,
@@ -225,6 +226,7 @@ class _Task:
     max_resets: int
     reset_cost: float
     first_budget: int
+    until: float | None
     reward_range: tuple[float, float] | None
     seed: int | None
     run: str | Path | None
@@ -317,7 +319,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
                 most = collector.recall("resets", most)
             collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
             estimate = with_starts(estimate, collector.starts)
-            collector.finish_round(estimate, strategy.warnings())
+            collector.finish_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
     finally:
         if record is not None:
             record.close()
@@ -334,7 +336,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
         reproducible=reproducible,
         seconds=collector.seconds,
         planning_seconds=max(0.0, planning - collector.busy_seconds),
-        warnings=(*notes, *strategy.warnings()),
+        warnings=(*notes, *strategy.warnings(), *width_warnings(task.until, estimate)),
         critic="none" if collector.critic is None else collector.critic.name,
         critic_gain=math.nan if collector.critic is None else critic_gain(collector.plain, estimate.standard_error),
         resets=collector.resets,

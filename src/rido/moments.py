@@ -24,12 +24,14 @@ class Contributions:
         trajectories: number of trajectories of each planned length.
         cubes: sum of x_i^3; NaN where it is not known.
         fourths: sum of x_i^4; NaN where it is not known.
+        largest: the x_i that is largest in size; 0 where it is not known.
     """
 
     squares: NDArray[np.float64]
     trajectories: NDArray[np.int64]
     cubes: float
     fourths: float
+    largest: float
 
     def __add__(self, other: "Contributions") -> "Contributions":
         return Contributions(
@@ -37,6 +39,7 @@ class Contributions:
             self.trajectories + other.trajectories,
             self.cubes + other.cubes,
             self.fourths + other.fourths,
+            max(self.largest, other.largest, key=abs),
         )
 
 
@@ -282,6 +285,7 @@ class RewardMoments(Moments):
             np.bincount(lengths, minlength=size),
             float(np.sum(terms**3)),
             float(np.sum(terms**4)),
+            float(terms[np.abs(terms).argmax()]),
         )
 
     @property

@@ -77,6 +77,8 @@ def read_run(path: str | Path) -> RecordedRun:
             gamma=plain.gamma,
             early_ends=plain.transitions < plain.counts.sum(),
             skewness=milestone.skewness,
+            effective_trajectories=milestone.effective_trajectories,
+            largest_contribution=milestone.largest_contribution,
         )
     *_, last = estimates.values()
     guaranteed = None

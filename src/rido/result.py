@@ -106,6 +106,10 @@ class Evaluation:
         if self.critic != "none":
             gain = f": {self.critic_gain:.3g} times less variance" if math.isfinite(self.critic_gain) else ""
             lines.append(f"critic {self.critic}{gain}, {self.resets:,} resets in {self.reset_seconds:.2g} s")
+        full = int(self.schedule.counts[-1])
+        lines.append(
+            f"{full:,} trajectories of full length: outcomes rarer than 1 in {max(1, full // 3)} may be unseen"
+        )
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,6 +121,8 @@ class Evaluation:
             "interval_low": low,
             "interval_high": high,
             "uniform_transitions": self.uniform_transitions,
+            "uniform_transitions_low": self.uniform_transitions_interval[0],
+            "uniform_transitions_high": self.uniform_transitions_interval[1],
             "critic_gain": self.critic_gain,
         }
         return {
@@ -139,7 +145,6 @@ class Evaluation:
             "reset_seconds": self.reset_seconds,
             "reward_range": _plain(self.reward_range),
             "guaranteed_interval": _plain(self.guaranteed_interval),
-            "uniform_transitions_interval": _plain(self.uniform_transitions_interval),
             "warnings": list(self.warnings),
         }
 

@@ -55,6 +55,8 @@ CREATE TABLE progress (
     standard_error REAL,
     degrees_of_freedom REAL,
     skewness REAL,
+    effective_trajectories REAL,
+    largest_contribution REAL,
     warnings TEXT NOT NULL               -- a list of strings, JSON
 ) STRICT;
 """
@@ -97,6 +99,8 @@ class Milestone:
         standard_error: its standard error.
         degrees_of_freedom: of its interval.
         skewness: of its distribution.
+        effective_trajectories: equally large contributions that its error bar rests on.
+        largest_contribution: of a single trajectory to its error.
         warnings: what a reader should know before trusting it.
     """
 
@@ -107,6 +111,8 @@ class Milestone:
     standard_error: float
     degrees_of_freedom: float
     skewness: float
+    effective_trajectories: float
+    largest_contribution: float
     warnings: tuple[str, ...] = ()
 
 
@@ -248,7 +254,7 @@ class RunFile:
     def note_progress(self, milestone: Milestone) -> None:
         """Writes how far the run is after a round, for those who watch it."""
         row = (*astuple(milestone)[:-1], json.dumps(milestone.warnings))
-        self._database.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        self._database.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def progress(self) -> Iterator[Milestone]:
         """Yields how far the run was after each round that is finished."""

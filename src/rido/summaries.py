@@ -132,7 +132,7 @@ class SummedMoments(Moments):
         squares, trajectories = np.zeros(self.horizon + 1), np.zeros(self.horizon + 1, dtype=np.int64)
         squares[-1] = max(2 * float(products.sum()) - float(np.trace(products)), 0.0)
         trajectories[-1] = self._planned[-1]
-        return Contributions(squares, trajectories, math.nan, math.nan)
+        return Contributions(squares, trajectories, math.nan, math.nan, 0.0)
 
     @property
     def _all(self) -> Summary:

@@ -35,7 +35,7 @@ def test_the_scale_of_rewards_does_not_matter():
 
 def test_the_pilot_is_short_where_the_discount_is_strong():
     pilot = Adaptive(horizon=100, budget=4000, gamma=0.8).ask()
-    assert pilot.counts[0] == 6 and pilot.counts[17] == 6 and pilot.counts[18] == pilot.counts[-1] == 3
+    assert pilot.counts[0] == 6 and pilot.counts[17] == 6 and pilot.counts[18] == pilot.counts[-1] == 4
     assert Adaptive(horizon=100, budget=4000, gamma=1.0).ask().counts.tolist() == [6] * 100
     assert Adaptive(horizon=100, budget=200, gamma=1.0).ask().counts.tolist() == [2] * 100
 

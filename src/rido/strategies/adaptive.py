@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rido.allocation import fill
 from rido.estimate import Estimate
@@ -33,8 +33,10 @@ from rido.trajectories import Trajectories
 Counts = NDArray[np.int64]
 
 _TEAMS = 3
+_FEW = 15  # full-length trajectories that the budget pays for, below which a third is too little to plan from
 _MANY = 1000  # full-length trajectories that the budget pays for, beyond which one team has no noticeable bias
 _LEAST_PILOT = 5  # trajectories, where the budget is large enough
+_LEAST_FULL = 4  # of them in full length: what fitting a critic takes, too
 _PILOT_SHARE = 0.01  # of the budget at least, which counts where the budget is very large
 _REACH = 0.02  # the pilot's short trajectories end where gamma^t falls to this
 _GROWTH = 0.3  # transitions of a phase, as a share of those before it
@@ -42,7 +44,7 @@ _LEAST_PHASE = 0.03  # the same, as a share of the budget
 _PLENTY = 200  # full-length trajectories, beyond which weights are known well enough for longer phases
 _LONGER = 80  # full-length trajectories beyond _PLENTY for which a phase adds once more all that was spent
 _RELEARN = 1.2  # weights are learned again when this many times the transitions have been spent
-_HEDGE = 1.0  # share of a phase in full length: this over the number of full-length trajectories
+_HEDGE = 0.5  # share of a phase in full length: this over the number of full-length trajectories
 _LEAST_FREEDOM = 8.0  # degrees of freedom before ``until`` may stop a run
 _LOOKS = 0.8  # share of the 5% by which the interval may miss at each look with ``until``
 _NORMAL = 2.054  # half-width of a normal interval of that confidence, in standard errors
@@ -98,7 +100,7 @@ class Adaptive(Strategy):
         self.reset_price = float(reset_price)
         self.options = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
         affordable = self.budget / self.horizon
-        several = affordable >= 2 * _TEAMS and (affordable <= _MANY or until is not None)
+        several = affordable >= _FEW and (affordable <= _MANY or until is not None)
         number = 2 if unbiased else _TEAMS if several else 1
         self._teams: list[Moments] = [RewardMoments(self.horizon, gamma=gamma) for _ in range(number)]
         self._parts: list[Counts] = []
@@ -108,11 +110,19 @@ class Adaptive(Strategy):
 
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far: the mean of the teams' own."""
-        estimate = Estimate.from_moments(*self._teams)
+        estimate = Estimate.from_moments(*([team for team in self._teams if team.counts[-1]] or self._teams))
         if self.until is None or not 0 < estimate.standard_error < math.inf:
             return estimate
         widening = estimate.half_width(1 - 0.05 * _LOOKS) / estimate.half_width(0.95)
-        return replace(estimate, standard_error=widening * estimate.standard_error)
+        return replace(
+            estimate,
+            standard_error=widening * estimate.standard_error,
+            largest_contribution=widening * estimate.largest_contribution,
+        )
+
+    def variance(self, weights: ArrayLike) -> float:
+        """Returns the variance that the mean of the teams would have if these were the true f_t."""
+        return float(np.mean([Schedule(team.counts).variance(weights) for team in self._teams])) / len(self._teams)
 
     def forecast(self, width: float | None = None) -> int:
         """Returns about how many transitions it takes until the 95% interval is this much to either side.
@@ -182,14 +192,14 @@ class Adaptive(Strategy):
         teams = len(self._teams)
         least = 2 if teams == 1 and self.spent == 0 else 1
         count = max(least, min(round(trajectories / teams), left // (teams * self.horizon)))
-        part = self._pilot_part(count, least)
-        return [part] * teams if teams * int(part.sum()) <= left else self._rest(left)
+        full = max(least * teams, min(_LEAST_FULL, count * teams), teams * count // 2)
+        parts = [self._pilot_part(count, (full + index) // teams) for index in range(teams)]
+        return parts if sum(int(part.sum()) for part in parts) <= left else self._rest(left)
 
-    def _pilot_part(self, count: int, least: int) -> Counts:
-        """Returns full-length trajectories, half of them cut where the discount leaves little of what follows."""
+    def _pilot_part(self, count: int, full: int) -> Counts:
+        """Returns so many trajectories; where the discount leaves little of late rewards, only some in full length."""
         reach = self.horizon if self.gamma == 1 else math.ceil(math.log(_REACH) / math.log(self.gamma))
-        full = count if reach >= self.horizon else max(least, count // 2)
-        return np.where(np.arange(self.horizon) < reach, count, full)
+        return np.where(np.arange(self.horizon) < reach, count, full if reach < self.horizon else count)
 
     def _phase(self, size: float, left: int) -> list[Counts]:
         """Returns trajectories that are expected to take ``size`` transitions, an equal share for each team.
@@ -232,12 +242,14 @@ class Adaptive(Strategy):
                 parts[fewest[place % len(parts)]] += 1
             return parts
         index = int(fewest[0])
-        gains = self._learn()[index].gains(self._teams[index].counts)[:left]
-        if not gains.max() > 0:
-            return []
+        lesson, counts = self._learn()[index], self._teams[index].counts
+        if lesson.truncates:
+            parts[index] += fill(lesson.weights, math.inf, counts, costs=lesson.costs, limit=left, pooled=False)
+            return parts
+        gains = lesson.gains(counts)[:left]
         length = int(gains.argmax()) + 1
         parts[index][:length] += left // length
-        return parts
+        return parts if gains.max() > 0 else []
 
     def _learn(self) -> list[Lesson]:
         """Returns for each team what the other teams' trajectories tell."""
@@ -265,8 +277,8 @@ class Adaptive(Strategy):
         the other half, for the same reason.
         """
         affordable = self.budget / self.horizon
-        pilot = self._pilot_part(int(min(max(_LEAST_PILOT, math.sqrt(affordable)), affordable / 4)), least=2)
-        plan: Counts = pilot
+        count = int(min(max(_LEAST_PILOT, math.sqrt(affordable)), affordable / 4))
+        plan = pilot = self._pilot_part(count, max(2, count // 2))
         if rounds == 4:
             return []
         if rounds > 1:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rido import _checks
 from rido.diagnostics import interval_warnings
@@ -89,6 +89,10 @@ class Strategy(ABC):
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far."""
         return Estimate.from_moments(self.moments)
+
+    def variance(self, weights: ArrayLike) -> float:
+        """Returns the variance that the estimate would have, by what was collected, if these were the true f_t."""
+        return Schedule(self.moments.counts).variance(weights)
 
     def guaranteed_interval(self, reward_range: tuple[float, float], confidence: float = 0.95) -> tuple[float, float]:
         """Returns an interval that holds J with at least this confidence for any rewards in the range.

@@ -29,11 +29,10 @@ Array = NDArray[np.float64]
 
 _FOLDS = 5
 _BLENDS = (0.25, 0.5, 0.75)  # shares of the data's weights in a blend
-_MARGIN = 1.5  # standard errors by which a plan must beat full-length trajectories
-_FEW = 2.0
+_MARGIN = 1.25  # standard errors by which a plan must beat full-length trajectories
 _CONSTANT = 1e-9  # share of the largest variance below which a tail of rewards did not vary
 _UNSEEN = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # insured events, as a share of one full-length trajectory
-_PREMIUM = 3.0  # most that insurance may add to the variance, relative: this over the full-length trajectories
+_PREMIUM = 2.0  # most that insurance may add to the variance, relative: this over the full-length trajectories
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
     chosen: Array | None = None
     varied = float(moments.discounts**2 @ moments.variances)
     if float(weights.sum()) > _CONSTANT * varied:
-        chosen = _choose(folds, moments.discounts**2, costs, budget, fewest, _MARGIN * (1 - _FEW / full))
+        chosen = _choose(folds, moments.discounts**2, costs, budget, fewest, _MARGIN)
     if chosen is not None:
         chosen = _insure(chosen, weights, costs, budget, fewest, moments.largest_deviation**2 / full, full)
     ratios = pool(weights if chosen is None else chosen, costs)

@@ -151,7 +151,7 @@ def compare(
         for repetition in range(repetitions):
             strategy = make(horizon=bank.horizon, budget=budget, gamma=gamma)
             bank.run(strategy, np.random.default_rng([seed, repetition]))
-            runs.append(_Run.of(strategy, confidence))
+            runs.append(_Run.of(strategy, confidence, bank.weights))
             if progress is not None:
                 progress()
         results.append(_summarise(name, runs, bank, oracle))
@@ -247,9 +247,10 @@ class _Run:
     counts: NDArray[np.int64]
     transitions: int
     warned: bool
+    variance: float
 
     @classmethod
-    def of(cls, strategy: Strategy, confidence: float) -> _Run:
+    def of(cls, strategy: Strategy, confidence: float, weights: Array) -> _Run:
         estimate = strategy.estimate()
         return cls(
             value=estimate.value,
@@ -257,6 +258,7 @@ class _Run:
             counts=estimate.schedule.counts,
             transitions=strategy.spent,
             warned=bool(strategy.warnings()),
+            variance=strategy.variance(weights),
         )
 
 
@@ -267,7 +269,7 @@ def _summarise(name: str, runs: Sequence[_Run], bank: Bank, oracle: Schedule) ->
     least = oracle.variance(bank.weights)
     # A bank without any variance gives weights of rounding errors.
     known = least > 1e-20 * max(1.0, bank.truth**2)
-    relative = np.sum(bank.weights / counts, axis=1) / least if known else np.full(len(runs), math.nan)
+    relative = np.array([run.variance for run in runs]) / least if known else np.full(len(runs), math.nan)
     missed = np.array([not run.interval[0] <= bank.truth <= run.interval[1] for run in runs])
     warnings = np.array([run.warned for run in runs])
     low, high = np.quantile(counts, [0.025, 0.975], axis=0)
