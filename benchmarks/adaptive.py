@@ -23,7 +23,7 @@ import numpy as np
 
 from rido import Adaptive
 from rido.allocation import fill
-from rido.strategies import adaptive
+from rido.strategies import adaptive, planning
 from rido.study.compare import Bank, compare
 from rido.study.zoo import ZOO, random_process
 
@@ -232,7 +232,9 @@ def real_section(run, effort, banks):
     for name in effort.real:
         if not (banks / f"{name}.npy").is_file():
             record(name, banks)
-    sources = [Source("real", name, gamma, banks=str(banks)) for name in effort.real for gamma in (0.999, 0.99, 0.9)]
+    sources = [
+        Source("real", name, gamma, banks=str(banks)) for name in effort.real for gamma in (1.0, 0.999, 0.99, 0.9)
+    ]
     table = Table(run, sources, [5000, 20_000], NAMES, dict.fromkeys((5000, 20_000), effort.variance))
     yield (
         "Variance: real rewards",
@@ -329,29 +331,29 @@ def bias_section(run, effort, banks):
     yield "Bias", paragraphs("Errors in standard deviations of the oracle, MSE in its variances; budget 20 T.", lines)
 
 
-def full_pilot(strategy, most):
-    schedule = WHOLE_PILOT(strategy, most)
-    return type(schedule)(np.full(schedule.horizon, schedule.counts[0]))
-
-
-WHOLE_PILOT = Adaptive._pilot
 SWITCHES = {
     "nothing": (),
-    "short pilot trajectories": (lambda: mock.patch.object(Adaptive, "_pilot", full_pilot),),
-    "phases of half: doubling": (lambda: mock.patch.object(adaptive, "_GROWTH", 1.0),),
-    "smoothing": (lambda: mock.patch.object(adaptive, "_smooth", lambda weights, variances, prior: weights),),
-    "tempering": (lambda: mock.patch.object(adaptive, "_TEMPER", 0.0),),
+    "teams: one": (lambda: mock.patch.object(adaptive, "_MANY", 0),),
+    "short pilot trajectories": (lambda: mock.patch.object(adaptive, "_REACH", 1e-300),),
+    "phases of a third: doubling": (lambda: mock.patch.object(adaptive, "_GROWTH", 1.0),),
     "hedge": (lambda: mock.patch.object(adaptive, "_HEDGE", 0.0),),
-    "aligned prior": (lambda: mock.patch.object(adaptive, "_block_means", lambda prior, costs, ratios: prior / costs),),
+    "margin": (lambda: mock.patch.object(planning, "_MARGIN", 0.0),),
+    "blends": (lambda: mock.patch.object(planning, "_BLENDS", ()),),
+    "insurance": (lambda: mock.patch.object(planning, "_UNSEEN", ()),),
+    "cross-validation: the data's weights": (lambda: mock.patch.object(planning, "_choose", data_alone),),
     "weights as they are: pooled": (
         lambda: mock.patch.object(adaptive, "fill", lambda *a, **k: fill(*a, **{**k, "pooled": True})),
     ),
 }
 
 
+def data_alone(folds, prior, costs, budget, fewest):
+    return folds.sum(axis=0)
+
+
 def ablation_section(run, effort, banks):
     zoo = zoo_sources(effort.bank)
-    real = [Source("real", name, gamma, banks=str(banks)) for name in effort.real for gamma in (0.999, 0.99, 0.9)]
+    real = [Source("real", name, gamma, banks=str(banks)) for name in effort.real for gamma in (1.0, 0.999, 0.99, 0.9)]
     lines = [row("switched off", "zoo, 10 T", "zoo, 50 T", "real, 5,000", "real, 20,000", "all"), rule(6)]
     for off in SWITCHES:
         columns = []
@@ -364,7 +366,7 @@ def ablation_section(run, effort, banks):
         "What each part is worth",
         paragraphs(
             f"Geometric mean (worst) of variance over the oracle's with one part off; {effort.ablation} repetitions.\n"
-            "The hedge is there for the worst case, not for the mean: compare the brackets at 50 T.",
+            "Teams, margin and insurance cost something here: they are there for sparse rewards (results/trust.md).",
             lines,
         ),
     )

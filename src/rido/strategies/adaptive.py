@@ -46,8 +46,8 @@ _LONGER = 80  # full-length trajectories beyond _PLENTY for which a phase adds o
 _RELEARN = 1.2  # weights are learned again when this many times the transitions have been spent
 _HEDGE = 0.5  # share of a phase in full length: this over the number of full-length trajectories
 _LEAST_FREEDOM = 8.0  # degrees of freedom before ``until`` may stop a run
-_LOOKS = 0.8  # share of the 5% by which the interval may miss at each look with ``until``
-_NORMAL = 2.054  # half-width of a normal interval of that confidence, in standard errors
+_LOOKS = 0.9  # share of the 5% by which the interval may miss at each look with ``until``
+_NORMAL = 2.005  # half-width of a normal interval of that confidence, in standard errors
 
 
 class Adaptive(Strategy):
@@ -62,8 +62,8 @@ class Adaptive(Strategy):
             unbiased. What early ends leave unspent after the pilot stays unspent.
         until: stop when the 95% interval is at most this much to either side; the budget is the most to spend. The
             rule looks at the width alone and never at the value, for which such intervals keep their coverage in the
-            limit of small widths (Chow and Robbins, 1965). For larger ones the interval is widened: it is the one
-            that would hold at 96% if it were looked at only once.
+            limit of small widths (Chow and Robbins, 1965). For larger ones the interval is widened a little, to what
+            would hold at 95.5% if it were looked at only once.
         reset_price: what beginning a trajectory costs, in transitions. It makes short trajectories less
             attractive; the budget still counts transitions only.
 

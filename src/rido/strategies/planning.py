@@ -85,7 +85,7 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
     chosen: Array | None = None
     varied = float(moments.discounts**2 @ moments.variances)
     if float(weights.sum()) > _CONSTANT * varied:
-        chosen = _choose(folds, moments.discounts**2, costs, budget, fewest, _MARGIN)
+        chosen = _choose(folds, moments.discounts**2, costs, budget, fewest)
     if chosen is not None:
         chosen = _insure(chosen, weights, costs, budget, fewest, moments.largest_deviation**2 / full, full)
     ratios = pool(weights if chosen is None else chosen, costs)
@@ -116,7 +116,7 @@ def _candidates(weights: Array, prior: Array) -> Array:
     return np.stack([*blends, weights], axis=1)
 
 
-def _choose(folds: Array, prior: Array, costs: Array, budget: float, fewest: float, margin: float) -> Array | None:
+def _choose(folds: Array, prior: Array, costs: Array, budget: float, fewest: float) -> Array | None:
     """Returns the candidate that surely gains most over full-length trajectories; None where none does."""
     number, horizon = folds.shape
     weights = folds.sum(axis=0)
@@ -127,7 +127,7 @@ def _choose(folds: Array, prior: Array, costs: Array, budget: float, fewest: flo
     uniform = float(costs.sum()) / budget
     scores = np.einsum("kt,kct->kc", held_out, 1 / plans.reshape(candidates.shape) - uniform)
     error = scores.std(axis=0, ddof=1) / math.sqrt(number)
-    bounds = (scores.mean(axis=0) + margin * error) / (uniform * float(weights.sum()))
+    bounds = (scores.mean(axis=0) + _MARGIN * error) / (uniform * float(weights.sum()))
     best = int(bounds.argmin())
     return None if best == 0 or bounds[best] > -_CONSTANT else _candidates(weights[None], prior)[0, best]
 
