@@ -5,6 +5,7 @@ from rido.estimate import Estimate
 # Where intervals stop holding what they promise; results/trust.md counts missed and false alarms.
 _FEWEST_DEGREES = 8.0
 _FEWEST_EFFECTIVE = 1.5
+_PAGE = "docs/trust.md"
 
 
 def interval_warnings(estimate: Estimate) -> tuple[str, ...]:
@@ -14,17 +15,17 @@ def interval_warnings(estimate: Estimate) -> tuple[str, ...]:
     if estimate.nothing_varied:
         warnings.append(
             f"all {full} full-length trajectories gave the same rewards: the interval says what {full} equal "
-            "trajectories exclude; a larger budget narrows it, a reward_range makes it certain"
+            f"trajectories exclude; give a larger budget or a reward_range, see {_PAGE}#nothing-varied"
         )
     elif estimate.degrees_of_freedom < _FEWEST_DEGREES:
         warnings.append(
             f"too few trajectories: the error bar rests on about {estimate.degrees_of_freedom + 1:.0f}; "
-            "give a larger budget or a shorter horizon"
+            f"give a larger budget or a shorter horizon, see {_PAGE}#too-few-trajectories"
         )
     elif estimate.effective_trajectories < _FEWEST_EFFECTIVE:
         warnings.append(
             f"1 of {estimate.schedule.trajectories} trajectories makes up most of the error: how often that happens is "
-            "hardly known; give a larger budget"
+            f"hardly known; give a larger budget, see {_PAGE}#one-large-contribution"
         )
     return tuple(warnings)
 
@@ -35,5 +36,5 @@ def width_warnings(until: float | None, estimate: Estimate) -> tuple[str, ...]:
         return ()
     return (
         f"the interval reaches {estimate.half_width():.3g} from the value, farther than until={until:g}: the budget or "
-        "the number of resets was spent; give more of it",
+        f"the number of resets was spent; give more of it, see {_PAGE}#wider-than-until",
     )

@@ -74,6 +74,8 @@ def test_state_restores_in_the_middle_of_a_run(make):
 
 def test_order_of_trajectories_in_a_batch_does_not_matter(make):
     strategies = [make(horizon=10, budget=200, gamma=0.9) for _ in range(2)]
+    if isinstance(strategies[0], Adaptive):
+        pytest.skip("Adaptive deals trajectories out to teams in the order of the batch")
     rng = np.random.default_rng(0)
     while (schedule := strategies[0].ask()) is not None:
         rewards = autoregressive(rng, schedule.trajectories, 10)

@@ -70,7 +70,7 @@ class Adaptive(Strategy):
     Example:
         >>> strategy = Adaptive(horizon=10, budget=100, gamma=0.9)
         >>> strategy.ask()
-        Schedule(counts=[6, 6, 6, 6, 6, 6, 6, 6, 6, 6])
+        Schedule(counts=[5, 5, 5, 5, 5, 5, 5, 5, 5, 5])
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Adaptive(Strategy):
         super()._take_in(batches)
         active = [index for index, part in enumerate(self._parts) if part.any()]
         if isinstance(batches[0], Trajectories):
-            batches = _split(_shuffle(batches[0]), [self._parts[index] for index in active])
+            batches = _split(batches[0], [self._parts[index] for index in active])
         if len(batches) != len(active):
             raise ValueError(f"tell() needs a summary for each of the {len(active)} parts, got {len(batches)}")
         for index, batch in zip(active, batches, strict=True):
@@ -219,8 +219,7 @@ class Adaptive(Strategy):
                 hedge = min(max(0, math.floor(self._owed[index] / full + 0.5)), room // self.horizon)
                 self._owed[index] -= hedge * full
                 part += hedge
-                # The plan is for all that is left. Scaled down and rounded, its counts still
-                # never increase.
+                # The plan is for all that is left. Scaled down and rounded, its counts still never increase.
                 limit = room - hedge * self.horizon
                 plan = fill(lesson.weights, math.inf, counts + part, costs=lesson.costs, limit=limit, pooled=False)
                 rest, expected = max(wanted - hedge * full, 0.0), float(plan @ lesson.survival)
@@ -294,36 +293,15 @@ class Adaptive(Strategy):
 
 
 def _split(batch: Trajectories, parts: Sequence[Counts]) -> list[Trajectories]:
-    """Deals shuffled trajectories out to the teams that asked for them, each length by itself."""
-    order = np.argsort(batch.lengths, kind="stable")
-    lengths = batch.lengths[order]
-    rank = np.arange(lengths.size) - np.searchsorted(lengths, lengths)
-    upto = np.cumsum([-np.diff(part, append=0) for part in parts], axis=0)
-    team = np.empty(lengths.size, dtype=np.int64)
-    team[order] = np.sum(rank >= upto[:, lengths - 1], axis=0)
-    return [batch.select(team == index) for index in range(len(parts))]
-
-
-def _shuffle(batch: Trajectories) -> Trajectories:
-    """Returns trajectories in an order that has nothing to do with their rewards, nor with the order they came in.
-
-    Simulators may return short trajectories first, so the order they came in must not decide who plans for whom. They
-    are sorted by a projection of their rewards first, and then shuffled by a fixed hash of their ranks.
-    """
-    starts = np.cumsum(batch.lengths) - batch.lengths
-    steps = np.arange(batch.flat.size) - np.repeat(starts, batch.lengths)
-    keys = np.add.reduceat(batch.flat * _hash(np.arange(int(batch.lengths.max())))[steps], starts)
-    ranks = np.empty(keys.size, dtype=np.int64)
-    ranks[np.lexsort((keys, batch.lengths))] = np.arange(keys.size)
-    order = np.argsort(_hash(ranks))
-    rows = np.repeat(starts[order] - np.cumsum(batch.lengths[order]) + batch.lengths[order], batch.lengths[order])
-    return Trajectories(batch.flat[rows + np.arange(rows.size)], batch.lengths[order], batch.steps[order])
-
-
-def _hash(numbers: Counts) -> NDArray[np.float64]:
-    """Returns a number between 0 and 1 for each whole number, by the finaliser of splitmix64."""
-    words = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    hashes: NDArray[np.float64] = (words ^ (words >> np.uint64(31))) / 2.0**64
-    return hashes
+    """Deals trajectories out to the teams that asked for them, in turn, each length by itself."""
+    lengths, places, teams = [], [], []
+    for team, part in enumerate(parts):
+        own = Schedule(part).lengths[::-1]
+        rank = np.arange(own.size) - np.searchsorted(own, own)
+        lengths.append(own)
+        places.append((rank + 0.5) / (-np.diff(part, append=0))[own - 1])
+        teams.append(np.full(own.size, team))
+    turns = np.lexsort((np.concatenate(places), np.concatenate(lengths)))
+    dealt = np.empty(len(batch), dtype=np.int64)
+    dealt[np.argsort(batch.lengths, kind="stable")] = np.concatenate(teams)[turns]
+    return [batch.select(dealt == team) for team in range(len(parts))]

@@ -65,7 +65,8 @@ class Strategy(ABC):
         """Takes in the trajectories last asked for.
 
         Args:
-            trajectories: in any order; or one Summary for each schedule of :attr:`parts`. Do not mix both in one run.
+            trajectories: in any order that has nothing to do with their rewards, such as that of the schedule's
+                lengths; or one Summary for each schedule of :attr:`parts`. Do not mix both in one run.
         """
         if self._asked is None:
             raise ValueError("tell() was called before ask()")
