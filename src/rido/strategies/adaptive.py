@@ -1,7 +1,7 @@
 """Adaptive: learns while it collects where the error comes from. The default of :func:`rido.evaluate`.
 
 1.  **Pilot.** Full-length trajectories for a few percent of the budget. Where the discount leaves almost nothing of
-    late rewards, half of them stop early.
+    the later half of the rewards, half of them stop early.
 2.  **Teams.** Trajectories belong to three teams, each planned from the other teams' rewards alone, and the
     estimate is the plain mean of the teams' own. So no count depends on the rewards that it averages, and the
     estimate has no noticeable bias.
@@ -197,9 +197,9 @@ class Adaptive(Strategy):
         return parts if sum(int(part.sum()) for part in parts) <= left else self._rest(left)
 
     def _pilot_part(self, count: int, full: int) -> Counts:
-        """Returns so many trajectories; where the discount leaves little of late rewards, only some in full length."""
+        """Returns so many trajectories, some of them cut where the discount leaves little of their later half."""
         reach = self.horizon if self.gamma == 1 else math.ceil(math.log(_REACH) / math.log(self.gamma))
-        return np.where(np.arange(self.horizon) < reach, count, full if reach < self.horizon else count)
+        return np.where(np.arange(self.horizon) < reach, count, full if reach <= self.horizon / 2 else count)
 
     def _phase(self, size: float, left: int) -> list[Counts]:
         """Returns trajectories that are expected to take ``size`` transitions, an equal share for each team.

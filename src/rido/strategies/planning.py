@@ -83,15 +83,14 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
     weights = folds.sum(axis=0)
     fewest = min(float(full), budget / float(costs.sum()))
     chosen: Array | None = None
-    varied = float(moments.discounts**2 @ moments.variances)
-    if float(weights.sum()) > _CONSTANT * varied:
+    if float(weights.sum()) > _CONSTANT * float(moments.discounts**2 @ moments.variances):
         chosen = _choose(folds, moments.discounts**2, costs, budget, fewest)
     if chosen is not None:
         chosen = _insure(chosen, weights, costs, budget, fewest, moments.largest_deviation**2 / full, full)
-    ratios = pool(weights if chosen is None else chosen, costs)
-    root = np.sqrt(ratios if chosen is not None else np.full(costs.size, max(float(weights.sum()), 0.0) / costs.sum()))
+    planned = _last(np.maximum(weights.sum(), 0.0), costs.size) if chosen is None else chosen
+    root = np.sqrt(pool(planned, costs))
     return Lesson(
-        weights=_last(np.maximum(weights.sum(), 0.0), costs.size) if chosen is None else chosen,
+        weights=planned,
         truncates=chosen is not None,
         costs=costs,
         survival=survival,
