@@ -1,10 +1,23 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: test lint docs benchmarks clean
+.PHONY: test smoke lint wheel docs benchmarks clean
 
 test: lint
 	$(BIN)/pytest -n 2 --dist loadfile
+
+# A first answer in less than a minute: the core needs no extras, so these tests run without torch, JAX, Ray or MuJoCo.
+SMOKE = $(addprefix tests/test_,allocation.py schedule.py trajectories.py moments.py estimate.py guarantee.py) \
+	$(addprefix tests/strategies/test_,contract.py rido.py adaptive.py)
+
+smoke: .venv-smoke/ready
+	.venv-smoke/bin/pytest $(SMOKE)
+
+.venv-smoke/ready: pyproject.toml src/rido/_version.py
+	$(PYTHON) -m venv .venv-smoke
+	.venv-smoke/bin/pip install --quiet --upgrade pip
+	.venv-smoke/bin/pip install --quiet --editable . --group smoke
+	touch $@
 
 lint: .venv/ready
 	$(BIN)/ruff check
@@ -13,7 +26,7 @@ lint: .venv/ready
 
 # torch comes first and by version: a plain torch would bring gigabytes of CUDA libraries. gymnax asks for an older
 # gymnasium, without which it works.
-.venv/ready: pyproject.toml
+.venv/ready: pyproject.toml src/rido/_version.py
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet torch==2.13.0
@@ -27,6 +40,15 @@ CHROMIUM = @command -v chromedriver >/dev/null || ! command -v apt-get >/dev/nul
 	(apt-get update -qq; apt-get install -y -qq --no-install-recommends chromium chromium-driver) >/dev/null 2>&1 || \
 	echo "chromium could not be installed: tests of the report's looks are skipped"
 
+# Builds the wheel and tries it in an empty virtual environment, which is removed afterwards.
+wheel:
+	rm -f dist/rido-*.whl
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	$(PYTHON) -m venv "$$folder" && \
+	"$$folder/bin/pip" wheel --quiet --no-deps --wheel-dir dist . && \
+	"$$folder/bin/pip" install --quiet dist/rido-*.whl && \
+	"$$folder/bin/rido" --version
+
 docs: .venv/ready
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
 
@@ -38,4 +60,4 @@ benchmarks: .venv/ready
 	$(BIN)/python benchmarks/scale.py | tee results/scale.md
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-smoke

@@ -1,10 +1,10 @@
 """How the documentation is built: ``sphinx-build -W docs docs/_build``."""
 
-from importlib.metadata import version as installed_version
+import rido
 
 project = "rido"
 author = "The rido developers"
-version = release = installed_version("rido")
+version = release = rido.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["dollarmath"]

@@ -2,7 +2,6 @@
 
 import itertools
 
-import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +13,7 @@ from rido.allocation import fill, hoeffding_weights, pool, round_down_and_fill, 
 
 def convex_optimum(weights, budget, minimum, costs):
     """Solves the relaxation with a solver, in v = mean count / n: linear in v, so convex for weights of any sign."""
+    cp = pytest.importorskip("cvxpy", reason='needs pip install "rido[paper]"')
     scale, mean = np.abs(weights).max(), budget / costs.sum()
     v = cp.Variable(weights.size)
     constraints = [cp.sum(cp.multiply(costs / costs.sum(), cp.inv_pos(v))) <= 1, v <= mean / minimum]

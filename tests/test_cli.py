@@ -8,10 +8,13 @@ import sqlite3
 import subprocess
 import sys
 import time
+from importlib.metadata import version
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import rido
@@ -54,6 +57,20 @@ def run_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "lqg.rido"
     rido.evaluate("rido/LQG-v0", budget=3000, gamma=0.9, horizon=50, seed=1, run=path)
     return path
+
+
+def test_version_is_that_of_the_package_and_the_citation():
+    assert rido_command("--version").stdout == f"rido {rido.__version__}\n"
+    assert version("rido") == rido.__version__
+    citation = (Path(__file__).parents[1] / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {rido.__version__}\n" in citation
+
+
+def test_completion_is_offered_and_knows_the_commands():
+    assert "install_completion" in [parameter.name for parameter in get_command(app).params]
+    words = {"_RIDO_COMPLETE": "complete_bash", "COMP_WORDS": "rido e", "COMP_CWORD": "1"}
+    result = CliRunner().invoke(app, [], prog_name="rido", env=words)
+    assert result.stdout.split() == ["evaluate", "envs"]
 
 
 def test_evaluate_prints_what_the_library_finds():

@@ -222,6 +222,17 @@ def test_a_bad_reward_names_its_trajectory():
         simulator.rollout(np.array([20]), [caught.value.seed])
 
 
+def test_rewards_too_large_to_be_squared_are_named():
+    def step(key, state, action):
+        return state, jnp.zeros(1), 3e20 * jax.random.rademacher(key, dtype=jnp.float32), jnp.bool_(False)
+
+    env = JaxEnv("Huge", lambda key: (jnp.zeros(1), jnp.zeros(1)), step)
+    simulator = JaxSimulator(env, stay, horizon=20, num_envs=16)
+    message = r"rewards overflow float32 when squared \(largest 3e\+20\): rescale the rewards"
+    with pytest.raises(ValueError, match=message):
+        simulator.summarise(Schedule.uniform(20, 1000), SOURCE, 0)
+
+
 def lqg_critic(horizon, gamma, factor=1.0):
     """The true value function, or a multiple of it."""
     table = np.array([[float(value(s, h, gamma)) for h in range(horizon + 1)] for s in (0.0, 1.0)])

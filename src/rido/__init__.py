@@ -11,6 +11,7 @@
 True
 """
 
+from rido._version import __version__ as __version__
 from rido.allocation import allocate
 from rido.estimate import Estimate
 from rido.evaluation import evaluate

@@ -210,7 +210,7 @@ def fill(
         best = rates.max()
         length = longest - int((rates[::-1] >= best - abs(best) * 1e-12).argmax())
         price = prices[length - 1]
-        # So few more of the same that they change neither the counts nor what is left by much, or the counts hardly.
+        # Add several copies at once where that barely changes the counts.
         affordable, there = min(left / price, most / length), total[length - 1]
         copies = max(1, int(_AT_ONCE * min(there, affordable)), int(min(_UNNOTICED * there, affordable)))
         added[:length] += copies

@@ -93,8 +93,8 @@ class Clock:
 
     The rate at which transitions come depends on the planned lengths, on early ends and on what else the machine
     does. So each plan may spend what half of the seconds left will pay for at the latest rate, and the last one
-    all. No trajectory is broken off when the time is over, for the ones that take long would be missed more often; the
-    time may therefore be exceeded a little, as far as the rate is wrong for the last plan.
+    all. A started trajectory always finishes: dropping slow ones would bias the estimate. The time may therefore be
+    exceeded a little, as far as the rate is wrong for the last plan.
 
     Args:
         seconds: to spend in all.

@@ -48,7 +48,7 @@ class Collector:
         gamma: discount factor.
         entropy: what all seeds come from.
         record: the run file, if there is one.
-        summing: whether the simulator keeps rewards to itself and says what they come to.
+        summing: whether the simulator keeps rewards on its device and returns only sums over them.
         notes: what a reader should know of all that is collected.
         reward_range: lowest and highest possible reward; another one is an error.
 
@@ -103,7 +103,7 @@ class Collector:
         return concatenate(parts)
 
     def summarise(self, schedule: Schedule, bar: Progress) -> Summary:
-        """Returns what trajectories of a schedule come to: their signal if there is a critic, else their rewards."""
+        """Collects a schedule and returns sums over its signal if there is a critic, else over its rewards."""
         assert isinstance(self._simulator, SummarisingSimulator)
         started = time.perf_counter()
         source = seed_source(self._entropy)

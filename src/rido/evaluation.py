@@ -83,7 +83,7 @@ def evaluate(
             of constant rewards, or the environment's own time limit if that is less.
         time_budget: seconds to spend, with all that comes before the first transition. What steps and resets cost is
             measured first, and plans weigh it; the transitions that this takes are counted. The time may be exceeded a
-            little, because no trajectory is broken off.
+            little, because a started trajectory always finishes.
         strategy: "adaptive", "uniform", "robust", "rido", or a function of horizon, budget and gamma that returns a
             strategy.
         until: stop when the 95% interval is at most this much to either side; the budget is then the most to spend.

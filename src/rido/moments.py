@@ -117,7 +117,7 @@ class Moments(ABC):
             raise ValueError(f"beta must be at least 1 and finite, got {beta!r}")
         self._require_pairs("weights")
         squares, products = self._squares_and_products(covariance)
-        # (8) of the paper. C^c has no t, so its discounted sum over u > t is one sum from behind.
+        # (8) of the paper. C^c does not depend on t: one reversed cumulative sum gives its discounted sum over u > t.
         bonus = np.sqrt(2 * np.log(beta) / self._planned)
         deviations = np.sqrt(squares / (self._planned - 1)) + (high - low) * bonus
         later_bonus = self.discounts * 3 * (high - low) ** 2 * bonus
@@ -166,9 +166,9 @@ class Moments(ABC):
 class RewardMoments(Moments):
     """Means, variances and the weights f_t of rewards from trajectories of mixed lengths.
 
-    The rewards themselves are kept, not T x T tables of their products. Then the inner sum of f_t is one sum
-    from behind along each trajectory, weights cost O(transitions) time and memory for any horizon, and means are
-    subtracted before anything is squared, so that a large common offset of the rewards costs no digits.
+    The rewards themselves are kept, not T x T tables of their products. The inner sum of f_t is then
+    a reversed cumulative sum along each trajectory, so weights cost O(transitions) time and memory for any horizon.
+    Means are subtracted before anything is squared, so a large common offset of the rewards costs no digits.
 
     Args:
         horizon: number of time steps T.

@@ -1,4 +1,4 @@
-"""Summaries: what a batch of trajectories comes to, for simulators that keep rewards on their device."""
+"""Summaries: sums over a batch of trajectories, for simulators that keep rewards on their device."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class JaxSimulator:
         critic: JaxCritic | None = None,
         before: Summarised | None = None,
     ) -> Summarised:
-        """Collects the trajectories of a schedule on the device, and returns only what they come to.
+        """Collects the trajectories of a schedule on the device, and returns only sums over them.
 
         Their seeds are made on the device, too, each from its own index in the evaluation alone.
 
@@ -224,10 +224,12 @@ class JaxSimulator:
                 carry, work, tables = programs.summarise(carry, work, tables, blocks=blocks)
         taken, numbers = _fetch(programs.close(tables))
         channels = [self._summary(schedule, taken, channel.astype(np.float64)) for channel in numbers]
-        for channel, what in zip(channels, ("rewards", "critic's values"), strict=False):
+        for channel, what in zip(channels, ("rewards", "critic"), strict=False):
             if not np.isfinite(np.triu(channel.products)).all():
-                self._name_the_failure(schedule, source, first)
-                raise ValueError(f"{what} must be finite and their squares add up to a float32, got others")
+                largest = self._name_the_failure(schedule, source, first)
+                if what == "critic":
+                    raise ValueError("critic's values must be finite and small enough to be squared in float32")
+                raise ValueError(f"rewards overflow float32 when squared (largest {largest:.3g}): rescale the rewards")
         if critic is None:
             return Summarised(channels[0], None, None)
         values = np.concatenate([np.asarray(part, np.float64) for part in starts])
@@ -259,16 +261,19 @@ class JaxSimulator:
             np.concatenate(starts) if starts else None,
         )
 
-    def _name_the_failure(self, schedule: Schedule, source: np.random.SeedSequence, first: int) -> None:
-        """Raises an error that names the trajectory with a bad reward, if it is found again."""
+    def _name_the_failure(self, schedule: Schedule, source: np.random.SeedSequence, first: int) -> float:
+        """Raises an error that names the trajectory with a bad reward, or returns the largest size of a reward."""
+        largest = 0.0
         programs, lengths = self._programs_for(None), schedule.lengths
         for row in range(0, lengths.size, self.num_envs):
             seeds = join_seeds(np.asarray(programs.seeds(seed_words(source, first + row), count=self.num_envs)))
             part = lengths[row : row + self.num_envs]
             try:
-                self.rollout(part, seeds[: part.size])
+                rewards = self.rollout(part, seeds[: part.size]).rewards
             except SimulationError as error:
                 raise SimulationError(row + error.trajectory, error.step, error.seed, error.reason) from None
+            largest = max(largest, float(np.abs(rewards).max()))
+        return largest
 
     def _summary(self, schedule: Schedule, taken: NDArray[np.int32], numbers: NDArray[np.float64]) -> Summary:
         width, horizon = taken.size, self._horizon

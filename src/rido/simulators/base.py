@@ -81,7 +81,7 @@ class ObservingSimulator(Simulator, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Summarised:
-    """What trajectories come to that stay where they were made.
+    """Sums over trajectories whose rewards stay on the device that simulated them.
 
     Attributes:
         rewards: sums over the rewards.
@@ -107,7 +107,7 @@ class SummarisingSimulator(Simulator, Protocol):
         critic: Any = None,
         before: Summarised | None = None,
     ) -> Summarised:
-        """Collects the trajectories of a schedule, and returns only what they come to.
+        """Collects the trajectories of a schedule, and returns only sums over them.
 
         Args:
             schedule: how many samples of each step.
