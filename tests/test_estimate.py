@@ -74,11 +74,11 @@ def test_intervals_of_success_rates_hold(rate):
 
 
 def test_equal_trajectories_leave_room_for_what_was_not_seen():
-    """Three over n of the value: 20 trajectories exclude outcomes of probability 0.139 with 95% confidence."""
+    """Three over n of twice the value: 20 trajectories exclude outcomes of probability 0.139 with 95% confidence."""
     same = success_rate(20, 20)
     assert same.standard_error == 0 and same.nothing_varied
     low, high = same.interval()
-    assert low == pytest.approx(1 + math.log(0.05) / 20) and high == pytest.approx(1 - math.log(0.05) / 20)
+    assert low == pytest.approx(1 + 2 * math.log(0.05) / 20) and high == pytest.approx(1 - 2 * math.log(0.05) / 20)
     assert 0.85**20 < 0.05 < 0.87**20
     assert success_rate(0, 20).interval() == (-math.inf, math.inf)
 

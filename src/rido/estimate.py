@@ -107,14 +107,14 @@ class Estimate:
         to the cumulants, in full while the error rests on two effective trajectories and fading as they become more.
 
         Where nothing varied, n equal trajectories exclude with this confidence only outcomes more frequent than
-        ``log(1 / (1 - confidence)) / n``, three over n for 95%. Such outcomes are assumed to cost at most the value
-        itself; where that is 0 nothing is known of their size, and the interval is infinite.
+        ``log(1 / (1 - confidence)) / n``, three over n for 95%. Such outcomes are assumed to change the return by at
+        most twice the value; where that is 0 nothing is known of their size, and the interval is infinite.
         """
         tail = (1 + _checks.probability("confidence", confidence)) / 2
         if not math.isfinite(self.standard_error) or (self.nothing_varied and self.value == 0):
             return -math.inf, math.inf
         if self.nothing_varied:
-            half_width = abs(self.value) * min(1.0, -math.log(1 - confidence) / float(self.schedule.counts[-1]))
+            half_width = 2 * abs(self.value) * min(1.0, -math.log(1 - confidence) / float(self.schedule.counts[-1]))
             return self.value - half_width, self.value + half_width
         from scipy.special import stdtrit  # twice the time of numpy's import
 

@@ -67,7 +67,7 @@ def test_nothing_varies_nothing_breaks():
     strategy = Adaptive(horizon=10, budget=300, gamma=1.0)
     run(strategy, constant, np.random.default_rng(0))
     low, high = strategy.estimate().interval()
-    assert strategy.spent == 300 and 60 < low < 70 < high < 80
+    assert strategy.spent == 300 and 50 < low < 70 < high < 90
     assert "same rewards" in strategy.warnings()[0]
 
 
