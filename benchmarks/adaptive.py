@@ -57,6 +57,8 @@ class Source:
 @lru_cache(maxsize=4)
 def rewards_of(source):
     """Rewards and steps of a bank."""
+    if source.kind == "paper":
+        return record_lqg(source.trajectories)
     if source.kind == "real":
         return tuple(np.load(Path(source.banks) / f"{source.name}{end}.npy") for end in ("", "_steps"))
     index = [process.name for process in ZOO].index(source.name) if source.kind == "zoo" else int(source.name)
@@ -75,6 +77,16 @@ def record(name, folder):
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / f"{name}.npy", batch.rewards)
     np.save(folder / f"{name}_steps.npy", batch.steps)
+
+
+def record_lqg(count, horizon=100):
+    """Rewards and steps of the paper's LQG."""
+    from rido.simulators.base import trajectory_seeds
+    from rido.simulators.gymnasium import GymnasiumSimulator
+
+    simulator = GymnasiumSimulator("rido/LQG-v0", None, horizon=horizon, num_envs=1000)
+    batch = simulator.rollout(np.full(count, horizon), trajectory_seeds(0, 0, count))
+    return batch.rewards, batch.steps
 
 
 def zoo_sources(trajectories, light_only=False):
@@ -246,6 +258,19 @@ def real_section(run, effort, banks):
     )
 
 
+def lqg_section(run, effort, banks):
+    sources = [Source("paper", f"LQG, gamma {gamma:g}", gamma, effort.bank) for gamma in (0.99, 0.999)]
+    budgets = (10, 15, 20, 30)
+    table = Table(run, sources, budgets, ("rido", "adaptive"), dict.fromkeys(budgets, 2 * effort.variance))
+    yield (
+        "Variance: the paper's LQG",
+        paragraphs(
+            f"T = 100, where one step in a hundred matters; {2 * effort.variance} repetitions.",
+            table.variance_rows(),
+        ),
+    )
+
+
 def run_until(task):
     """How often the interval held the truth when the run stopped itself, and what it spent and forecast."""
     source, multiple, repetitions = task
@@ -374,6 +399,7 @@ def ablation_section(run, effort, banks):
 
 SECTIONS = {
     "held-out": held_out_section,
+    "lqg": lqg_section,
     "real": real_section,
     "bias": bias_section,
     "zoo": zoo_section,
@@ -424,6 +450,7 @@ HEADINGS = (
     "Variance: the zoo",
     "Variance: random processes held out",
     "Variance: real rewards",
+    "Variance: the paper's LQG",
     "Coverage of the 95% interval",
     "Stopping at a width",
     "Bias",
