@@ -51,7 +51,7 @@ def counted(death=0.0, **settings):
         dict(time_budget=0.5, budget=None),
         dict(time_budget=0.5, budget=None, death=0.2, critic="fit"),
     ],
-    ids=str,
+    ids=lambda settings: "-".join(f"{k}={getattr(v, '__name__', v)}" for k, v in settings.items()) or "default",
 )
 def test_what_is_reported_is_what_was_taken(settings):
     result, taken = counted(**settings)
