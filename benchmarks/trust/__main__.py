@@ -111,6 +111,8 @@ def cells_of(run, effort, sources, budgets):
 def sparse_section(run, effort, banks):
     cells = cells_of(run, effort, problem_sources(effort), effort.budgets)
     about = f"{effort.repetitions} repetitions, {effort.references:,} more of uniform for its MSE."
+    if effort.alternate:
+        about += "\nEach process has one of the two discounts, in turn (`--alternate`)."
     yield "Sparse rewards: error over uniform's", error_page(cells, about)
     yield "Sparse rewards: coverage and warnings", coverage_page(cells)
     yield "Sparse rewards: what uniform would need", claims_page(cells, 50)
