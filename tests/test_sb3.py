@@ -48,7 +48,8 @@ def test_it_logs_the_mean_reward_with_its_interval(tmp_path):
     logged = [row for row in memory.rows if "eval/mean_reward" in row]
     assert len(logged) == 3
     for row in logged:
-        assert row["eval/ci_low"] < row["eval/mean_reward"] < row["eval/ci_high"] and 2500 < row["eval/transitions"] <= 3000
+        assert row["eval/ci_low"] < row["eval/mean_reward"] < row["eval/ci_high"]
+        assert 2500 < row["eval/transitions"] <= 3000
     saved = np.load(tmp_path / "evaluations.npz")
     assert saved["timesteps"].tolist() == [64, 128, 192]
     assert saved["results"].tolist() == [[row["eval/mean_reward"]] for row in logged]
