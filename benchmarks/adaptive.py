@@ -412,10 +412,10 @@ SECTIONS = {
 class Effort:
     """Repetitions of each section."""
 
-    zoo: tuple[int, int, int] = (100, 200, 60)
+    zoo: tuple[int, int, int] = (40, 60, 20)
     bank: int = 20_000
     held_out: int = 50
-    variance: int = 20
+    variance: int = 10
     real: tuple[str, ...] = tuple(REAL)
     until: int = 200
     until_widths: tuple[int, ...] = (15, 50)

@@ -11,7 +11,7 @@ score it without bias. That gives one rule for dense and for sparse rewards:
 3.  **Insurance.** A tail of rewards that has never varied may do so yet: the failure that no trajectory so far has met.
     Such tails get some samples all the same, for a premium that is limited and falls with what was seen.
 
-``benchmarks/adaptive.py`` measures what each part is worth on dense rewards, ``benchmarks/trust`` on sparse ones.
+``benchmarks/adaptive.py`` measures what this is worth on dense rewards, ``benchmarks/trust`` on sparse ones.
 """
 
 from __future__ import annotations
