@@ -13,7 +13,7 @@ SMOKE = $(addprefix tests/test_,allocation.py schedule.py trajectories.py moment
 smoke: .venv-smoke/ready
 	.venv-smoke/bin/pytest $(SMOKE)
 
-.venv-smoke/ready: pyproject.toml src/rido/_version.py
+.venv-smoke/ready: pyproject.toml src/rido/__init__.py
 	$(PYTHON) -m venv .venv-smoke
 	.venv-smoke/bin/pip install --quiet --upgrade pip
 	.venv-smoke/bin/pip install --quiet --editable . --group smoke
@@ -23,10 +23,11 @@ lint: .venv/ready
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # torch comes first and by version: a plain torch would bring gigabytes of CUDA libraries. gymnax asks for an older
 # gymnasium, without which it works.
-.venv/ready: pyproject.toml src/rido/_version.py
+.venv/ready: pyproject.toml src/rido/__init__.py
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet torch==2.13.0

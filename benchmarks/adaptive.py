@@ -22,7 +22,7 @@ from unittest import mock
 import numpy as np
 
 from rido import Adaptive
-from rido.allocation import fill
+from rido.core.allocation import fill
 from rido.strategies import adaptive, planning
 from rido.study.compare import Bank, compare
 from rido.study.zoo import ZOO, random_process

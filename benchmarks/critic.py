@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import rido
-from rido.allocation import pool
+from rido.core.allocation import pool
 from rido.envs import lqg
 from rido.simulators import BankSimulator, Observed, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
@@ -238,7 +238,7 @@ def fits(repetitions):
     """Why a ridge on random features and not boosted trees."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    from rido.fitting import Pilot, View, fit
+    from rido.critics.fitted import Pilot, View, fit
 
     simulator, pilots = bank("Pendulum"), max(2, repetitions // 60)
     rows, horizon = simulator.rewards.shape

@@ -25,7 +25,7 @@ import numpy as np  # noqa: E402
 import rido  # noqa: E402
 from rido.simulators import trajectory_seeds  # noqa: E402
 from rido.simulators.gymnasium import GymnasiumSimulator  # noqa: E402
-from rido.simulators.workers import WorkerSimulator  # noqa: E402
+from rido.simulators.parallel.processes import WorkerSimulator  # noqa: E402
 
 AGENTS = Path(os.environ.get("RIDO_AGENTS", Path(__file__).parents[2] / "shared" / "agents"))
 ANT = ("Ant-v5", AGENTS / "trpo" / "Ant-v3" / "Ant-v3.zip")
@@ -64,7 +64,7 @@ class Striker(threading.Thread):
 
 def crews(arguments, **settings):
     """The simulators that must agree, by name."""
-    from rido.simulators.ray import RaySimulator
+    from rido.simulators.parallel.ray import RaySimulator
 
     for workers in (1, 2, 4):
         yield f"{workers} workers", lambda n=workers: WorkerSimulator(*arguments, workers=n, **settings)
@@ -179,7 +179,7 @@ def speed(rounds=5, budget=32_000):
 def cluster(rounds=5, budget=50_000):
     """Ray on one machine against workers."""
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - its default, 15, lets all others go first
-    from rido.simulators.ray import RaySimulator
+    from rido.simulators.parallel.ray import RaySimulator
 
     options = dict(horizon=1000, env_kwargs=ANT_KWARGS)
     with WorkerSimulator(*ANT, workers=2, **options) as workers, RaySimulator(*ANT, num_actors=2, **options) as actors:

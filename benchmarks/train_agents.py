@@ -3,7 +3,7 @@
 ``python benchmarks/train_agents.py ant`` trains one agent, no name trains all. The hyperparameters are in the spirit of
 the RL Baselines3 Zoo's, with more data per update so that an agent takes minutes on one core. A checkpoint is written
 every 100,000 transitions into checkpoints/: ``--export`` makes an agent of the last one where training was stopped.
-Each agent goes to src/rido/study/paper/agents/ with its curve and the return that it reaches; results/agents.md and
+Each agent goes to src/rido/policies/shipped/ with its curve and the return that it reaches; results/agents.md and
 results/agents.png are made from these files. Needs ``pip install "rido[sb3,mujoco,plot]"``.
 """
 
@@ -20,8 +20,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
-from rido.export import export
-from rido.mlp import MlpPolicy
+from rido.policies.export import export
+from rido.policies.npz import MlpPolicy
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
@@ -176,7 +176,7 @@ def page(agents):
     lines = [
         "# Agents",
         "",
-        "The agents in `src/rido/study/paper/agents/`, made by `python benchmarks/train_agents.py` on one busy core:",
+        "The agents in `src/rido/policies/shipped/`, made by `python benchmarks/train_agents.py` on one busy core:",
         "PPO of Stable-Baselines3, observations and rewards normalised. The return is undiscounted and over whole",
         f"episodes: the mean of {EPISODES} fresh ones with deterministic actions, +- its standard error. gamma is the",
         "discount of training, which the value function is for; its values are in units of the environment's rewards.",

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rido import Schedule, allocate
-from rido.allocation import fill, hoeffding_weights, pool, round_down_and_fill, tie_negative_tail
+from rido.core.allocation import fill, hoeffding_weights, pool, round_down_and_fill, tie_negative_tail
 
 
 def convex_optimum(weights, budget, minimum, costs):

@@ -7,8 +7,8 @@ import pytest
 
 import rido
 from environments import Counted
-from rido.clock import measure_costs
-from rido.recorded import read_run
+from rido.evaluation.recorded import read_run
+from rido.evaluation.time_budget import measure_costs
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 

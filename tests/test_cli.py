@@ -18,9 +18,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import rido
-from rido.allocation import hoeffding_weights
 from rido.cli import app
 from rido.cli.console import bars, sparkline
+from rido.core.allocation import hoeffding_weights
 from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.study import compare

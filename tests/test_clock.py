@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rido import Trajectories, Uniform, clock
-from rido.clock import Clock, measure_costs
+from rido.evaluation.time_budget import Clock, measure_costs
 
 
 class Timed:

@@ -17,13 +17,13 @@ from scipy import stats
 import rido
 from environments import Mortal
 from rido import Trajectories, collection
-from rido.critic import FunctionCritic, agent_critic, signal
+from rido.critics.base import FunctionCritic, agent_critic, signal
+from rido.critics.fitted import View
 from rido.envs import lqg
-from rido.fitting import View
-from rido.policies import resolve_policy
-from rido.runfile import RunFileError
+from rido.policies.base import resolve_policy
 from rido.simulators import BankSimulator
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.storage.runfile import RunFileError
 
 
 def act(observations):

@@ -18,11 +18,11 @@ from scipy import stats
 import rido
 from environments import Faulty, Mortal, ShortIsSweet
 from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories, collection
-from rido.envs.lqg import expected_return
-from rido.recorded import read_run
-from rido.runfile import RunFileError
+from rido.evaluation.recorded import read_run
 from rido.simulators import SimulationError, choice
+from rido.simulators.envs.lqg import expected_return
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.storage.runfile import RunFileError
 
 
 def act(observations):

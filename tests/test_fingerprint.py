@@ -15,12 +15,12 @@ import pytest
 
 import rido
 from environments import Mortal
-from rido.fingerprint import fingerprint, identify
-from rido.mlp import MlpPolicy
-from rido.policies import Policy
-from rido.runfile import RunFileError
+from rido.policies.base import Policy
+from rido.policies.npz import MlpPolicy
 from rido.simulators import BankSimulator
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.storage.fingerprint import fingerprint, identify
+from rido.storage.runfile import RunFileError
 from traps import zeros
 
 GAIN = 2.0
@@ -170,7 +170,7 @@ def test_the_order_of_keys_does_not_count():
 
 def test_another_process_finds_the_same():
     program = (
-        "import test_fingerprint as t, rido.fingerprint as f; "
+        "import test_fingerprint as t, rido.storage.fingerprint as f; "
         "print([f.fingerprint(make(0.5)) for make in t.MAKERS.values()], f.fingerprint(t.scaled, t.with_default))"
     )
     here = Path(__file__).parent

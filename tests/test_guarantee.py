@@ -6,7 +6,7 @@ from scipy import stats
 
 from helpers import run
 from rido import Adaptive, Rido, Robust, Trajectories, Uniform
-from rido.guarantee import guaranteed_interval
+from rido.core.guarantee import guaranteed_interval
 
 
 @pytest.mark.parametrize("strategy", [Uniform, Robust])

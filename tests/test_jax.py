@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rido import Estimate, RewardMoments, Schedule
-from rido.envs.lqg import expected_return, value
-from rido.envs.lqg import weights as lqg_weights
+from rido.core.summaries import SummedMoments
 from rido.jax import JaxCritic, JaxEnv, JaxSimulator, adapt, lqg, navigation, pendulum
 from rido.jax import simulator as jax_simulator
-from rido.jax.programs import join_seeds, seed_words, split_seeds
-from rido.jax.tiles import tiles
 from rido.simulators import SimulationError, trajectory_seeds
+from rido.simulators.envs.lqg import expected_return, value
+from rido.simulators.envs.lqg import weights as lqg_weights
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.summaries import SummedMoments
+from rido.simulators.jax.batching import tiles
+from rido.simulators.jax.programs import join_seeds, seed_words, split_seeds
 
 SOURCE = np.random.SeedSequence(5)
 LQG = lqg()

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 import rido
 import rido.jax
-from rido import evaluation
 from rido.cli import app
-from rido.envs.lqg import expected_return, value
+from rido.evaluation import evaluate as evaluation
 from rido.jax import JaxSimulator
 from rido.simulators import choice, trajectory_seeds
+from rido.simulators.envs.lqg import expected_return, value
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 ROOT = Path(__file__).resolve().parents[1]

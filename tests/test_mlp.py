@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import rido
-import rido.study.paper
-from rido.critic import agent_critic
-from rido.mlp import MlpPolicy
-from rido.policies import resolve_policy
+import rido.paper
+from rido.critics.base import agent_critic
+from rido.policies.base import resolve_policy
+from rido.policies.npz import MlpPolicy
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
-AGENTS = Path(rido.study.paper.__file__).parent / "agents"
+AGENTS = Path(rido.paper.__file__).parent / "agents"
 PENDULUM = AGENTS / "pendulum.npz"
 SHIPPED = ("pendulum", "ant", "halfcheetah", "swimmer", "reacher")
 
@@ -70,7 +70,7 @@ class TestExport:
     def test_acts_and_judges_as_the_model_does(self, trained, tmp_path):
         import torch
 
-        from rido.export import export
+        from rido.policies.export import export
 
         model, rows = trained
         normalised = model.get_vec_normalize_env()
@@ -90,7 +90,7 @@ class TestExport:
         assert policy.about == {"env": "Pendulum-v1"}
 
     def test_agrees_with_the_zip_of_the_same_agent(self, trained):
-        from rido.export import export
+        from rido.policies.export import export
 
         model, rows = trained
         plain, agent = export(model), resolve(model)
@@ -101,7 +101,7 @@ class TestExport:
 
     def test_without_statistics(self):
         sb3 = pytest.importorskip("stable_baselines3")
-        from rido.export import export
+        from rido.policies.export import export
 
         model = sb3.A2C("MlpPolicy", "Pendulum-v1", seed=0, device="cpu")
         rows = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32) * 20
@@ -111,7 +111,7 @@ class TestExport:
     def test_discrete_actions(self, tmp_path):
         """Sampled ones come as often as the model says; four standard errors, one false alarm in 15,000."""
         torch, sb3 = pytest.importorskip("torch"), pytest.importorskip("stable_baselines3")
-        from rido.export import export
+        from rido.policies.export import export
 
         model = sb3.PPO("MlpPolicy", "Acrobot-v1", seed=0, device="cpu")
         with torch.no_grad():
@@ -140,7 +140,7 @@ class TestExport:
     )
     def test_refuses_what_it_cannot_hold(self, algorithm, env_id, activation, message):
         torch, sb3 = pytest.importorskip("torch"), pytest.importorskip("stable_baselines3")
-        from rido.export import export
+        from rido.policies.export import export
 
         options = {"buffer_size": 10} if algorithm == "DQN" else {}
         kind = getattr(torch.nn, activation)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rido.policies import BLOCK, FunctionPolicy, Policy, RandomPolicy, resolve_policy
+from rido.policies.base import BLOCK, FunctionPolicy, Policy, RandomPolicy, resolve_policy
 
 LINE = spaces.Box(-np.inf, np.inf, (3,), np.float64)
 ARM = spaces.Box(np.array([-1, -2], np.float32), np.array([1, 0.5], np.float32))
@@ -174,7 +174,7 @@ class TestRandom:
 
 def test_importing_policies_loads_no_heavy_package():
     heavy = "{'torch', 'stable_baselines3', 'gymnasium'}"
-    code = f"import sys, rido.policies; sys.exit(bool({heavy} & set(sys.modules)))"
+    code = f"import sys, rido.policies.base; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -290,7 +290,7 @@ def test_a_row_has_the_same_bits_in_every_batch(algorithm, width, hidden, determ
 
 
 def test_a_network_that_rounds_by_position_falls_back_to_single_rows():
-    from rido.actors import Network
+    from rido.policies.networks import Network
 
     def by_position(values):
         return values + np.arange(values.shape[1], dtype=np.float32)[:, np.newaxis]

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import rido
-from rido.charts import estimates_chart, schedule_chart, weights_chart
-from rido.recorded import read_run
-from rido.report import evaluation_html, report_html, write_report
-from rido.runfile import RunFileError
+from rido.evaluation.recorded import read_run
+from rido.plots.charts import estimates_chart, schedule_chart, weights_chart
+from rido.plots.report import evaluation_html, report_html, write_report
+from rido.storage.runfile import RunFileError
 
 HOSTILE = '<script>document.title = "taken"</script> & "quotes"'
 
@@ -182,7 +182,7 @@ def browser(tmp_path_factory):
 
 def show(browser, run_path, folder, *, width=1000, scheme="light"):
     """Opens the report of a run and returns the numbers on the page."""
-    write_report(run_path, folder / "report.html")
+    write_report(read_run(run_path), folder / "report.html")
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},

@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 import rido
 from environments import Counted, Mortal
-from rido import evaluation
 from rido.cli import app
-from rido.guarantee import guaranteed_interval
-from rido.recorded import read_run
-from rido.report import report_html
+from rido.core.guarantee import guaranteed_interval
+from rido.evaluation import evaluate as evaluation
+from rido.evaluation.recorded import read_run
+from rido.plots.report import report_html
 from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 

@@ -7,8 +7,8 @@ import pytest
 
 import rido
 from environments import Mortal
-from rido.envs.lqg import expected_return
 from rido.simulators.envpool import EnvPoolSimulator
+from rido.simulators.envs.lqg import expected_return
 from traps import tanh_policy, zeros
 
 

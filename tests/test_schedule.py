@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rido import Schedule, allocate
-from rido.allocation import hoeffding_weights
+from rido.core.allocation import hoeffding_weights
 
 non_increasing = st.lists(st.integers(0, 50), min_size=1, max_size=30).map(lambda c: sorted(c, reverse=True))
 

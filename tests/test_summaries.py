@@ -5,7 +5,7 @@ import pytest
 
 from helpers import random_batch
 from rido import Adaptive, Estimate, RewardMoments, Rido, Trajectories
-from rido.summaries import Summary, SummedMoments
+from rido.core.summaries import Summary, SummedMoments
 
 
 def summary(batch, horizon, centre):

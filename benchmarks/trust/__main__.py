@@ -20,9 +20,9 @@ import numpy as np
 from cells import Runs, outcome, run_cell, run_until, run_zero_widths
 from pages import claims_page, coverage_page, error_page, paragraphs, row, rule, zero_widths
 from sources import AGENTS, Source, population, record
+from validation import GAMMAS, problems
 
 import rido
-from rido.study.validation import GAMMAS, problems
 from rido.study.zoo import ZOO
 
 DENSE = ("white", "AR(1) 0.9, discounted", "decaying noise", "start state", "shaping", "level", "LQG", "termination")
@@ -309,8 +309,8 @@ def write(path, pages):
     zero, runs = (sum(int(found[i].replace(",", "")) for found in counts if found) for i in (1, 2))
     head = (
         "# Can the default be trusted?\n\nMade by `python benchmarks/trust --output results/trust.md`, section by "
-        "section (`--sections`).\nThe processes are those of `rido.study.validation` and agents of our own, on which "
-        "nothing was tuned. Returns vary in\nall of them; the default's intervals have zero width in "
+        "section (`--sections`).\nThe processes are those of `benchmarks/trust/validation.py` and agents of our own, "
+        "on which nothing was tuned. Returns vary in\nall of them; the default's intervals have zero width in "
         f"{zero:,} of {runs:,} runs of all sections.\n"
     )
     path.write_text(head + "".join(f"\n## {name}\n\n{pages[name]}\n" for name in HEADINGS if name in pages))

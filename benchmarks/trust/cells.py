@@ -7,7 +7,7 @@ import numpy as np
 from sources import Source, population
 
 from rido import Adaptive, Uniform
-from rido.result import uniform_transitions
+from rido.evaluation.result import uniform_transitions
 
 BOOTSTRAPS = 1000
 

@@ -6,11 +6,11 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from validation import problem
 
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.study.compare import Bank
-from rido.study.validation import problem
 from rido.study.zoo import ZOO
 
 TRAINED = Path(__file__).parent / "agents"

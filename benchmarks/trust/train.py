@@ -20,8 +20,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
-from rido.export import export
-from rido.mlp import MlpPolicy
+from rido.policies.export import export
+from rido.policies.npz import MlpPolicy
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 

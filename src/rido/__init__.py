@@ -11,15 +11,16 @@
 True
 """
 
-from rido._version import __version__ as __version__
-from rido.allocation import allocate
-from rido.estimate import Estimate
-from rido.evaluation import evaluate
-from rido.moments import RewardMoments
-from rido.result import Evaluation
-from rido.schedule import Schedule
+from rido.core.allocation import allocate
+from rido.core.estimate import Estimate
+from rido.core.moments import RewardMoments
+from rido.core.schedule import Schedule
+from rido.core.trajectories import Trajectories
+from rido.evaluation.evaluate import evaluate
+from rido.evaluation.result import Evaluation
 from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
-from rido.trajectories import Trajectories
+
+__version__ = "0.1.0"
 
 __all__ = [
     "Adaptive",

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from environments import Faulty, Mortal
 from rido.simulators import SimulationError, trajectory_seeds
-from rido.simulators.crew import CrewSimulator, WorkerError, split
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.host import Gone, Host
-from rido.simulators.recipe import pack
+from rido.simulators.parallel.pool import CrewSimulator, WorkerError, split
+from rido.simulators.parallel.serialization import pack
+from rido.simulators.parallel.worker import Gone, Host
 from traps import assert_same, zeros
 
 LENGTHS = np.random.default_rng(3).integers(1, 41, 70)

@@ -18,7 +18,7 @@ from traps import Trap, assert_same, tanh_policy, zeros
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 
-from rido.simulators.ray import RaySimulator  # noqa: E402
+from rido.simulators.parallel.ray import RaySimulator  # noqa: E402
 
 LENGTHS = np.random.default_rng(3).integers(1, 41, 200)
 SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
@@ -83,6 +83,8 @@ def test_a_lost_node_changes_nothing(cluster, expected):
         striker.start()
         batches = [simulator.rollout(LENGTHS, SEEDS)]
         striker.join()
+        while sum(node["Alive"] for node in ray.nodes()) > 2:  # until the cluster knows, or later tests land there
+            time.sleep(0.1)
         if simulator.failures == 0:  # it was done before the node was gone
             batches.append(simulator.rollout(LENGTHS, SEEDS))
         assert simulator.failures >= 1
@@ -90,11 +92,11 @@ def test_a_lost_node_changes_nothing(cluster, expected):
         np.testing.assert_array_equal(batch.flat, expected)
 
 
-@pytest.mark.parametrize("fate", ["crashed", "stuck"])
-def test_a_lost_actor_is_replaced_and_its_trajectories_are_run_again(cluster, tmp_path, fate):
-    with RaySimulator(partial(Trap, tmp_path, fate), zeros, num_actors=2, horizon=40, timeout=2) as simulator:
+@pytest.mark.parametrize(("fate", "timeout"), [("crashed", 300), ("stuck", 3)])
+def test_a_lost_actor_is_replaced_and_its_trajectories_are_run_again(cluster, tmp_path, fate, timeout):
+    with RaySimulator(partial(Trap, tmp_path, fate), zeros, num_actors=2, horizon=40, timeout=timeout) as simulator:
         batch = simulator.rollout(LENGTHS, SEEDS)
-        assert simulator.failures == 1 == len(list(tmp_path.iterdir()))
+        assert simulator.failures >= 1 == len(list(tmp_path.iterdir()))  # a busy machine may look stuck once more
     expected = GymnasiumSimulator(partial(Mortal, death=0.05), zeros, horizon=40).rollout(LENGTHS, SEEDS)
     np.testing.assert_array_equal(batch.flat, expected.flat)
 
@@ -117,7 +119,7 @@ def test_errors_in_trajectories_are_passed_on(cluster):
 
 SCRIPT = """
 import ray, rido
-from rido.simulators.ray import RaySimulator
+from rido.simulators.parallel.ray import RaySimulator
 with RaySimulator("rido/LQG-v0", horizon=50, num_actors=2, gamma=0.9) as simulator:
     print(rido.evaluate(simulator, budget=5000, gamma=0.9, horizon=50, seed=1).value)
 print(rido.evaluate("rido/LQG-v0", budget=5000, gamma=0.9, horizon=50, seed=1).value, ray.is_initialized())

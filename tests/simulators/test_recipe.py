@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.recipe import pack, unpack
+from rido.simulators.parallel.serialization import pack, unpack
 from traps import assert_same
 
 LENGTHS = np.array([3, 40, 1, 17, 40, 8])

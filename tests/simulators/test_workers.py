@@ -16,11 +16,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 import rido
 from environments import Faulty, Mortal
-from rido import collection
+from rido.evaluation import collector as collection
 from rido.simulators import SimulationError, trajectory_seeds
-from rido.simulators.crew import WorkerError
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.workers import WorkerSimulator
+from rido.simulators.parallel.pool import WorkerError
+from rido.simulators.parallel.processes import WorkerSimulator
 from traps import Trap, assert_same, tanh_policy, zeros
 
 LENGTHS = np.random.default_rng(3).integers(1, 41, 70)
@@ -142,7 +142,7 @@ SCRIPT = """
 import os, time
 import gymnasium as gym
 import numpy as np
-from rido.simulators.workers import WorkerSimulator
+from rido.simulators.parallel.processes import WorkerSimulator
 
 class Endless(gym.Env):
     observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)

@@ -6,7 +6,7 @@ import pytest
 from helpers import run
 from processes import autoregressive, first_step, last_step
 from rido import Rido, Schedule, allocate
-from rido.allocation import round_down_and_fill, tie_negative_tail
+from rido.core.allocation import round_down_and_fill, tie_negative_tail
 
 
 def test_rounds_are_those_of_algorithm_1():

@@ -120,6 +120,6 @@ def test_uniform_transitions_are_as_many_where_nothing_is_gained():
     for make in (Adaptive, Uniform):
         strategy = make(horizon=60, budget=6000, gamma=1.0)
         bank.run(strategy, np.random.default_rng(0))
-        found = rido.result.uniform_transitions(strategy.moments, strategy.estimate())
+        found = rido.evaluation.result.uniform_transitions(strategy.moments, strategy.estimate())
         low, high = found["uniform_transitions_interval"]
         assert low < 6000 < high and found["uniform_transitions"] == pytest.approx(6000, rel=0.15)

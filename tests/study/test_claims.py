@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from rido.study.paper.claims import distance, mse_ratio
-from rido.study.paper.theory import groups
+from rido.paper.claims import distance, mse_ratio
+from rido.paper.theory import groups
 
 
 def cells(scale, runs, budgets, seed, shared=0.0):

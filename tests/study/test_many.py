@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rido import RewardMoments, Rido, Trajectories
+from rido.paper.live import SolverRido
+from rido.paper.many import Sums, many_rido, plan
 from rido.study.compare import Bank, compare
-from rido.study.paper.live import SolverRido
-from rido.study.paper.many import Sums, many_rido, plan
 
 HORIZON = 8
 
@@ -69,7 +69,7 @@ def test_the_solver_finds_the_same_plan(seed):
         kind(horizon=40, budget=4000, gamma=1.0, batch=400)._relax(weights, 400, 1.0) for kind in (Rido, SolverRido)
     )
     assert np.all(np.diff(solver) <= 1e-9) and solver.min() >= 1 and solver.sum() <= 400 + 1e-9
-    from rido.allocation import tie_negative_tail
+    from rido.core.allocation import tie_negative_tail
 
     tied = tie_negative_tail(weights)
     assert np.sum(tied / solver) == pytest.approx(np.sum(tied / ours), rel=1e-4, abs=1e-6)

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from rido.envs import lqg
-from rido.study.paper import SECTIONS, reproduce
-from rido.study.paper.domains import MAIN, Source, precision, record
-from rido.study.paper.policies import find_policy
+from rido.paper import SECTIONS, reproduce
+from rido.paper.domains import MAIN, Source, precision, record
+from rido.paper.policies import find_policy
 
 DOMAINS = {domain.name: domain for domain in MAIN}
 

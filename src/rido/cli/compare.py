@@ -21,10 +21,10 @@ from rido.cli.console import (
     print_json,
     require_writable,
 )
-from rido.progress import Progress
+from rido.core.trajectories import Trajectories, concatenate
+from rido.evaluation.progress import Progress
 from rido.simulators.base import trajectory_seeds
-from rido.simulators.choice import resolve_horizon
-from rido.trajectories import Trajectories, concatenate
+from rido.simulators.factory import resolve_horizon
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

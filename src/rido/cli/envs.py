@@ -42,10 +42,13 @@ def _environments(everything: bool) -> list[dict[str, Any]]:
     """Returns id, description, default policy and time limit of each environment."""
     import gymnasium as gym
 
-    import rido.envs
+    import rido.simulators.envs
 
     rows: list[dict[str, Any]] = []
-    for env_id in [*rido.envs.ENV_IDS, *(sorted(set(gym.registry) - set(rido.envs.ENV_IDS)) if everything else ())]:
+    for env_id in [
+        *rido.simulators.envs.ENV_IDS,
+        *(sorted(set(gym.registry) - set(rido.simulators.envs.ENV_IDS)) if everything else ()),
+    ]:
         description, policy = _DOMAINS.get(env_id, (None, None))
         limit = gym.registry[env_id].max_episode_steps
         rows.append({"id": env_id, "description": description, "policy": policy, "time_limit": limit})

@@ -18,7 +18,7 @@ from rido.cli.console import (
     print_json,
     sparkline,
 )
-from rido.evaluation import evaluate
+from rido.evaluation.evaluate import evaluate
 
 
 def evaluate_command(
@@ -91,6 +91,6 @@ def _simulator(name: str | None, ray: str | None, envpool: bool) -> Any:
         raise ValueError("simulator must be given once, got more than one of --simulator, --ray and --envpool")
     if ray is None:
         return "envpool" if envpool else name
-    from rido.simulators.ray import RaySimulator
+    from rido.simulators.parallel.ray import RaySimulator
 
     return partial(RaySimulator, address=None if ray == "local" else ray)

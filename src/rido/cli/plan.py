@@ -11,10 +11,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from rido import _checks
-from rido.allocation import hoeffding_weights
 from rido.cli.console import JsonOption, bars, one_line_errors, print_json
-from rido.schedule import Schedule
+from rido.core import checks
+from rido.core.allocation import hoeffding_weights
+from rido.core.schedule import Schedule
 
 
 class PlanStrategy(StrEnum):
@@ -74,7 +74,7 @@ def _plan(
 ) -> tuple[str, Schedule, NDArray[np.float64] | None]:
     """Returns the schedule's name, the schedule, and the weights by which to judge it."""
     if weights is not None:
-        measure = _checks.finite_vector("weights", _read_weights(weights), length=horizon)
+        measure = checks.finite_vector("weights", _read_weights(weights), length=horizon)
         return "optimal", Schedule.optimal(measure, budget), measure
     if horizon is None:
         raise ValueError("horizon must be given where there are no weights")
@@ -84,7 +84,7 @@ def _plan(
         return "uniform", Schedule.uniform(horizon, budget), None
     if gamma is None:
         raise ValueError("gamma must be given for the robust schedule")
-    measure = hoeffding_weights(_checks.integer("horizon", horizon, least=1), gamma)
+    measure = hoeffding_weights(checks.integer("horizon", horizon, least=1), gamma)
     return "robust", Schedule.robust(horizon, budget, gamma=gamma), measure
 
 
@@ -107,7 +107,7 @@ def _read_weights(path: Path) -> NDArray[np.float64]:
             return np.array(text.split(), dtype=np.float64)
     except (ValueError, TypeError) as error:
         raise ValueError(f"weights must be a file of numbers, got {path}: {error}") from error
-    from rido.recorded import read_run
+    from rido.evaluation.recorded import read_run
 
     recorded = read_run(path).weights
     if recorded.size == 0:

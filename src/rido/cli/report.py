@@ -17,9 +17,10 @@ def report_command(
 ) -> None:
     """Write a self-contained HTML page about a recorded run."""
     with one_line_errors():
-        from rido.report import write_report
+        from rido.evaluation.recorded import read_run
+        from rido.plots.report import write_report
 
-        write_report(run, output)
+        write_report(read_run(run), output)
     if as_json:
         print_json({"run": str(run), "report": str(output)})
     else:

@@ -31,7 +31,7 @@ def reproduce_command(
     All data, the pictures and a page are written to a folder. A command that was stopped goes on where it was.
     """
     with one_line_errors(interrupted=_AGAIN):
-        from rido.study.paper import reproduce
+        from rido.paper import reproduce
 
         claims = reproduce(section, runs=runs, out=out, agents=agents, processes=processes)
     if as_json:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rido import _checks
-from rido.simulators.base import Observed
-from rido.trajectories import Trajectories
+from rido.core import checks
+from rido.core.trajectories import Trajectories
+from rido.simulators.base import Capabilities, Observed
 
 
 class BankSimulator:
@@ -49,7 +49,7 @@ class BankSimulator:
         if self.rewards.ndim != 2 or self.rewards.size == 0:
             raise ValueError(f"rewards must have shape (rows, horizon), got {self.rewards.shape}")
         rows, horizon = self.rewards.shape
-        self.steps = np.full(rows, horizon) if steps is None else _checks.counts("steps", steps)
+        self.steps = np.full(rows, horizon) if steps is None else checks.counts("steps", steps)
         if self.steps.shape != (rows,) or not 1 <= self.steps.min() <= self.steps.max() <= horizon:
             raise ValueError(f"steps must be from 1 to {horizon} for each of {rows} rows, got {self.steps!r:.80}")
         self.rewards[np.arange(horizon) >= self.steps[:, None]] = 0
@@ -60,13 +60,18 @@ class BankSimulator:
                 f"observations must have shape ({rows}, {horizon + 1}, ...), got {self.observations.shape}"
             )
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """It observes where observations were recorded."""
+        return Capabilities(observes=self.observations is not None, policy=self.policy, load_policy=lambda: self.policy)
+
     def expected_return(self, gamma: float) -> float:
         """Returns the expected discounted return of a trajectory drawn from the bank."""
-        return float(self.rewards.mean(axis=0) @ _checks.discount("gamma", gamma) ** np.arange(self.rewards.shape[1]))
+        return float(self.rewards.mean(axis=0) @ checks.discount("gamma", gamma) ** np.arange(self.rewards.shape[1]))
 
     def rollout(self, lengths: ArrayLike, seeds: Sequence[int]) -> Trajectories:
         """Returns the beginnings of the rows that the seeds pick."""
-        lengths, rows = _checks.counts("lengths", lengths), self._rows(seeds)
+        lengths, rows = checks.counts("lengths", lengths), self._rows(seeds)
         planned = np.arange(self.rewards.shape[1]) < lengths[:, None]
         return Trajectories(self.rewards[rows][planned], lengths, np.minimum(self.steps[rows], lengths))
 

@@ -1,15 +1,15 @@
 """Simulator: the one method that evaluation needs of any simulator, two more that a critic needs, and how they fail."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.schedule import Schedule
-from rido.summaries import Summary
-from rido.trajectories import Trajectories
+from rido.core.schedule import Schedule
+from rido.core.summaries import Summary
+from rido.core.trajectories import Trajectories
 
 NARROW_BITS = 31
 """Bits of a seed that every back end takes: EnvPool's are non-negative int32."""
@@ -24,10 +24,8 @@ class Simulator(Protocol):
         num_envs: trajectories that it runs side by side; a good number to ask for at once.
 
     Where a run is recorded, a simulator is known by its content. Attributes ``name``, for one whose content cannot be
-    read, and ``fingerprint``, for one that changes while it is used, are strings that say which one it is.
-
-    One that has an attribute ``lockstep`` that is True is asked for at most ``num_envs`` at once, and never for more or
-    less because of the time that it took: for devices that round by the number of rows.
+    read, and ``fingerprint``, for one that changes while it is used, are strings that say which one it is. What else
+    there is to know of a simulator it declares in an attribute ``capabilities``, if it has any.
     """
 
     num_envs: int
@@ -121,6 +119,51 @@ class SummarisingSimulator(Simulator, Protocol):
     def start_values(self, source: np.random.SeedSequence, first: int, count: int, critic: Any) -> NDArray[np.float64]:
         """Returns a critic's values of so many first observations, without taking a step."""
         ...
+
+
+class PolicyInfo(Protocol):
+    """What results say of a policy, wherever it acts."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def reproducible(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a simulator can do beyond ``rollout``, and what a reader of its results should know.
+
+    Attributes:
+        observes: whether it is an :class:`ObservingSimulator`, which critics need.
+        summarises: whether it is a :class:`SummarisingSimulator`.
+        lockstep: whether it is asked for at most ``num_envs`` trajectories at once, and never for more or fewer because
+            of the time that they take: for devices that round by the number of rows.
+        jax_critics: whether a critic is a JAX function of one observation, run on its device.
+        environment: what its environment is called in results; None for the name of what the user passed.
+        policy: what acts; None if that is not known.
+        load_policy: returns the policy in this process, for its value function and its fingerprint.
+        notes: why the same seed may not give the same trajectories.
+    """
+
+    observes: bool = False
+    summarises: bool = False
+    lockstep: bool = False
+    jax_critics: bool = False
+    environment: str | None = None
+    policy: PolicyInfo | None = None
+    load_policy: Callable[[], Any] = lambda: None
+    notes: tuple[str, ...] = ()
+
+
+def describe(simulator: Any) -> Capabilities:
+    """Returns what a simulator declares, or what its methods show if it declares nothing."""
+    declared = getattr(simulator, "capabilities", None)
+    if isinstance(declared, Capabilities):
+        return declared
+    observes, summarises = (isinstance(simulator, kind) for kind in (ObservingSimulator, SummarisingSimulator))
+    return Capabilities(observes=observes, summarises=summarises)
 
 
 class SimulationError(RuntimeError):

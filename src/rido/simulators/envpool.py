@@ -14,14 +14,14 @@ import numpy as np
 from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 
-from rido import _checks
-from rido.fingerprint import fingerprint
-from rido.policies import Policy, resolve_policy, take
-from rido.simulators.base import Observed, SimulationError, narrow_seed
+from rido.core import checks
+from rido.core.trajectories import Trajectories
+from rido.policies.base import Policy, resolve_policy, take
+from rido.simulators.base import Capabilities, Observed, SimulationError, narrow_seed
 from rido.simulators.environments import Environments, SlotError, Slots, Step
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.parts import check_request, join_observed, join_trajectories
-from rido.trajectories import Trajectories
+from rido.simulators.requests import check_request, join_observed, join_trajectories
+from rido.storage.fingerprint import fingerprint
 
 try:
     envpool = importlib.import_module("envpool")  # whose types are not complete
@@ -46,7 +46,7 @@ class EnvPoolSimulator:
 
     Args:
         env: an id that ``envpool.list_all_envs()`` has.
-        policy: what :func:`rido.policies.resolve_policy` takes.
+        policy: what :func:`rido.policies.base.resolve_policy` takes.
         horizon: the longest trajectory that will be asked for; the environments' own time limit is lifted.
         gamma: not used; all simulators take it.
         env_kwargs: EnvPool's arguments of the environment, such as ``use_contact_force=False`` for Ant.
@@ -60,7 +60,6 @@ class EnvPoolSimulator:
         policy: the resolved policy.
         observation_space: of one environment.
         reproducible: whether the same seeds give the same trajectories.
-        warnings: what a reader of the results should know.
     """
 
     def __init__(
@@ -83,9 +82,9 @@ class EnvPoolSimulator:
             raise ValueError(f"env must be one of the {len(known)} ids that EnvPool has, got {env!r}{hint}")
         if policy is None:
             raise ValueError('policy must be given: an agent, a function of observations, or "random"')
-        self._horizon = _checks.integer("horizon", horizon, least=1)
-        self.num_envs = _NUM_ENVS if num_envs is None else _checks.integer("num_envs", num_envs, least=1)
-        threads = (os.cpu_count() or 1) if threads is None else _checks.integer("threads", threads, least=1)
+        self._horizon = checks.integer("horizon", horizon, least=1)
+        self.num_envs = _NUM_ENVS if num_envs is None else checks.integer("num_envs", num_envs, least=1)
+        threads = (os.cpu_count() or 1) if threads is None else checks.integer("threads", threads, least=1)
         pools = [
             _Pool(env, self._horizon, dict(env_kwargs or {}), rows, share, reproducible)
             for rows, share in _lanes(self.num_envs, threads)
@@ -99,10 +98,15 @@ class EnvPoolSimulator:
         )
         self._fresh = reproducible
         self.reproducible = reproducible and self.policy.reproducible
-        self.warnings = () if reproducible else ("EnvPool draws starts and noise that the seed does not control",)
         self._given = env, dict(env_kwargs or {})
         lock = threading.Lock()
         self._lanes = [_Lane(pool, self.policy, lock, self._horizon) for pool in pools]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """It shows its observations, and says so where the seed does not control them."""
+        notes = () if self._fresh else ("EnvPool draws starts and noise that the seed does not control",)
+        return Capabilities(observes=True, policy=self.policy, load_policy=lambda: self.policy, notes=notes)
 
     @property
     def fingerprint(self) -> str:

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import rido.envs
-from rido import _checks
-from rido.fingerprint import fingerprint
-from rido.policies import Policy, resolve_policy, stack, take
-from rido.simulators.base import Observed, SimulationError
-from rido.simulators.choice import environment_fingerprint
+import rido.simulators.envs
+from rido.core import checks
+from rido.core.trajectories import Trajectories
+from rido.policies.base import Policy, resolve_policy, stack, take
+from rido.simulators.base import Capabilities, Observed, SimulationError
 from rido.simulators.environments import SlotError, Slots, Step, open_environments
-from rido.simulators.parts import check_request
-from rido.trajectories import Trajectories
+from rido.simulators.identity import environment_fingerprint
+from rido.simulators.requests import check_request
+from rido.storage.fingerprint import fingerprint
 
 
 class GymnasiumSimulator:
@@ -30,7 +30,7 @@ class GymnasiumSimulator:
     Args:
         env: an id ("Pendulum-v1", "module:Env-v0"), a function that makes an environment, an environment, or
             a VectorEnv without autoreset.
-        policy: what :func:`rido.policies.resolve_policy` takes. If not given, ``env`` is the id of one of the
+        policy: what :func:`rido.policies.base.resolve_policy` takes. If not given, ``env`` is the id of one of the
             paper's domains, and the policy is the one that the paper evaluates there.
         horizon: the longest trajectory that will be asked for. Environments made from an id get it as their time
             limit; the time limit of others must not be shorter.
@@ -56,14 +56,14 @@ class GymnasiumSimulator:
         num_envs: int | None = None,
         deterministic: bool = True,
     ) -> None:
-        self._horizon = _checks.integer("horizon", horizon, least=1)
+        self._horizon = checks.integer("horizon", horizon, least=1)
         if num_envs is not None:
-            num_envs = _checks.integer("num_envs", num_envs, least=1)
+            num_envs = checks.integer("num_envs", num_envs, least=1)
         env_kwargs = dict(env_kwargs or {})
         if policy is None:
-            if not isinstance(env, str) or env.rpartition(":")[2] not in rido.envs.ENV_IDS:
+            if not isinstance(env, str) or env.rpartition(":")[2] not in rido.simulators.envs.ENV_IDS:
                 raise ValueError('policy must be given: an agent, a function of observations, or "random"')
-            policy = rido.envs.default_policy(env, gamma, **env_kwargs)
+            policy = rido.simulators.envs.default_policy(env, gamma, **env_kwargs)
         self._envs = open_environments(env, horizon=self._horizon, env_kwargs=env_kwargs, num_envs=num_envs)
         self._given = env, env_kwargs
         self.num_envs = self._envs.most
@@ -74,6 +74,11 @@ class GymnasiumSimulator:
             action_space=self._envs.action_space,
             deterministic=deterministic,
         )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """It shows its observations."""
+        return Capabilities(observes=True, policy=self.policy, load_policy=lambda: self.policy)
 
     @property
     def fingerprint(self) -> str:

@@ -21,14 +21,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rido.allocation import fill
-from rido.estimate import Estimate
-from rido.moments import Moments, RewardMoments
-from rido.schedule import Schedule
+from rido.core.allocation import fill
+from rido.core.estimate import Estimate
+from rido.core.moments import Moments, RewardMoments
+from rido.core.schedule import Schedule
+from rido.core.summaries import Summary
+from rido.core.trajectories import Trajectories
 from rido.strategies.base import Strategy
 from rido.strategies.planning import Lesson, learn
-from rido.summaries import Summary
-from rido.trajectories import Trajectories
 
 Counts = NDArray[np.int64]
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rido import _checks
-from rido.diagnostics import interval_warnings
-from rido.estimate import Estimate
-from rido.guarantee import guaranteed_interval
-from rido.moments import Moments, RewardMoments
-from rido.schedule import Schedule
-from rido.summaries import Summary, SummedMoments
-from rido.trajectories import Trajectories, concatenate
+from rido.core import checks
+from rido.core.diagnostics import interval_warnings
+from rido.core.estimate import Estimate
+from rido.core.guarantee import guaranteed_interval
+from rido.core.moments import Moments, RewardMoments
+from rido.core.schedule import Schedule
+from rido.core.summaries import Summary, SummedMoments
+from rido.core.trajectories import Trajectories, concatenate
 
 
 class Strategy(ABC):
@@ -35,11 +35,11 @@ class Strategy(ABC):
     """
 
     def __init__(self, *, horizon: int, budget: int, gamma: float) -> None:
-        self.horizon = _checks.integer("horizon", horizon, least=1)
-        self.budget = _checks.integer("budget", budget, least=1)
+        self.horizon = checks.integer("horizon", horizon, least=1)
+        self.budget = checks.integer("budget", budget, least=1)
         if self.budget < self.horizon:
             raise ValueError(f"budget must pay for one full trajectory of {self.horizon} steps, got {self.budget}")
-        self.gamma = _checks.discount("gamma", gamma)
+        self.gamma = checks.discount("gamma", gamma)
         self.moments: Moments = RewardMoments(self.horizon, gamma=gamma)
         self.options: dict[str, Any] = {}
         self._asked: Schedule | None = None
@@ -99,7 +99,7 @@ class Strategy(ABC):
         """Returns an interval that holds J with at least this confidence for any rewards in the range.
 
         For a strategy that plans once it is the generalised Hoeffding interval, (2) of the paper; for others see
-        :func:`rido.guarantee.guaranteed_interval`. It does not rest on any estimate of a variance, and is much wider.
+        :func:`rido.core.guarantee.guaranteed_interval`. It rests on no estimate of a variance, and is much wider.
 
         Args:
             reward_range: lowest and highest possible reward; it must contain 0 where the environment can end early.

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rido import _checks
-from rido.allocation import fill, hoeffding_weights
-from rido.schedule import Schedule
+from rido.core import checks
+from rido.core.allocation import fill, hoeffding_weights
+from rido.core.schedule import Schedule
 from rido.strategies.base import Strategy
 
 
@@ -37,8 +37,8 @@ class Oracle(Strategy):
         gamma: float,
     ) -> None:
         super().__init__(horizon=np.size(weights) if horizon is None else horizon, budget=budget, gamma=gamma)
-        self._weights = _checks.finite_vector("weights", weights, length=self.horizon)
-        self._costs = None if costs is None else _checks.positive_vector("costs", costs, length=self.horizon)
+        self._weights = checks.finite_vector("weights", weights, length=self.horizon)
+        self._costs = None if costs is None else checks.positive_vector("costs", costs, length=self.horizon)
         self.options = {
             "weights": self._weights.tolist(),
             "costs": None if costs is None else np.asarray(costs).tolist(),
@@ -63,5 +63,5 @@ class Robust(Oracle):
     """
 
     def __init__(self, *, horizon: int, budget: int, gamma: float) -> None:
-        horizon = _checks.integer("horizon", horizon, least=1)
+        horizon = checks.integer("horizon", horizon, least=1)
         super().__init__(weights=hoeffding_weights(horizon, gamma), budget=budget, gamma=gamma)

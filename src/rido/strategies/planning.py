@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.allocation import allocate_rows, pool
-from rido.moments import Moments
+from rido.core.allocation import allocate_rows, pool
+from rido.core.moments import Moments
 
 Array = NDArray[np.float64]
 

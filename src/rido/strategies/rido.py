@@ -6,9 +6,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rido import _checks
-from rido.allocation import allocate, round_down_and_fill, tie_negative_tail
-from rido.schedule import Schedule
+from rido.core import checks
+from rido.core.allocation import allocate, round_down_and_fill, tie_negative_tail
+from rido.core.schedule import Schedule
 from rido.strategies.base import Strategy
 
 
@@ -45,9 +45,9 @@ class Rido(Strategy):
         least = 2 * self.horizon
         if self.budget < least:
             raise ValueError(f"budget must pay for two full trajectories, {least} steps, got {self.budget}")
-        self.batch = max(least, self.budget // 10) if batch is None else _checks.integer("batch", batch, least=least)
-        self.delta = _checks.probability("delta", delta)
-        self.reward_range = _checks.reward_range("reward_range", reward_range)
+        self.batch = max(least, self.budget // 10) if batch is None else checks.integer("batch", batch, least=least)
+        self.delta = checks.probability("delta", delta)
+        self.reward_range = checks.reward_range("reward_range", reward_range)
         if beta == "theory":
             rounds = math.ceil(self.budget / self.batch)
             beta = 6 * (self.horizon + self.horizon**2) * self.budget * rounds / self.delta

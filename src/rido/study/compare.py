@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rido import _checks
-from rido.allocation import allocate, fill
-from rido.schedule import Schedule
+from rido.core import checks
+from rido.core.allocation import allocate, fill
+from rido.core.schedule import Schedule
+from rido.core.trajectories import Trajectories
 from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
 from rido.study.zoo import weights as true_weights
-from rido.trajectories import Trajectories
 
 Array = NDArray[np.float64]
 
@@ -141,8 +141,8 @@ def compare(
         True
     """
     bank = Bank(rewards, gamma=gamma, steps=steps)
-    budget = _checks.integer("budget", budget, least=1)
-    repetitions = _checks.integer("repetitions", repetitions, least=2)
+    budget = checks.integer("budget", budget, least=1)
+    repetitions = checks.integer("repetitions", repetitions, least=2)
     oracle = bank.best_schedule(budget)
     chosen = strategies if isinstance(strategies, Mapping) else {name: bank.strategy(name) for name in strategies}
     results = []
@@ -188,9 +188,9 @@ class Bank:
         rewards = np.asarray(rewards, dtype=np.float64)
         if rewards.ndim != 2 or rewards.size == 0:
             raise ValueError(f"rewards must have shape (trajectories, horizon), got {rewards.shape}")
-        self.gamma = _checks.discount("gamma", gamma)
+        self.gamma = checks.discount("gamma", gamma)
         self.horizon = rewards.shape[1]
-        self._steps = np.full(len(rewards), self.horizon) if steps is None else _checks.counts("steps", steps)
+        self._steps = np.full(len(rewards), self.horizon) if steps is None else checks.counts("steps", steps)
         if self._steps.shape != (len(rewards),) or not 1 <= self._steps.min() <= self._steps.max() <= self.horizon:
             raise ValueError(f"steps must be from 1 to {self.horizon} for each trajectory, got {self._steps!r:.80}")
         alive = np.arange(self.horizon) < self._steps[:, None]
@@ -218,7 +218,7 @@ class Bank:
         """Returns what makes the strategy of this name; the oracle's knows this bank's weights."""
         if name == "oracle":
             return lambda **settings: Oracle(weights=self.weights, costs=self.costs, **settings)
-        return STRATEGIES[_checks.choice("strategies", name, (*STRATEGIES, "oracle"))]
+        return STRATEGIES[checks.choice("strategies", name, (*STRATEGIES, "oracle"))]
 
     def best_schedule(self, budget: int) -> Schedule:
         """Returns the best schedule we can find for the true weights, at an expected cost of the budget.

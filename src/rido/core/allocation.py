@@ -1,0 +1,282 @@
+"""How many samples each time step should get: the exact relaxed optimum, and whole trajectories.
+
+A schedule that takes ``n_t`` samples of step ``t`` estimates the return with variance ``sum_t f_t / n_t``
+(Theorem 3.2 of the paper), where the weight ``f_t`` is the variance of the discounted reward at ``t`` plus
+twice its covariances with the rewards after it. A trajectory that reaches step ``t`` has passed all steps before
+it, so ``n_t`` never increases. Everything here chooses such ``n_t`` for given weights and a given budget.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rido.core import checks
+
+# fill() weighs about this many trajectories one by one. Where the budget is for more, it first takes most of it from a
+# lower bound of the relaxed optimum, and then small shares of what is left, or still smaller ones of what is there, at
+# once. That only saves time: tests/test_allocation.py compares.
+_ONE_BY_ONE = 200
+_START_SHARE = 0.9
+_AT_ONCE = 0.005
+_UNNOTICED = 0.001
+
+
+def allocate(
+    weights: ArrayLike, budget: float, *, minimum: float = 1.0, costs: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    """Solves the continuous relaxation of the optimal schedule exactly, in one pass over the steps.
+
+    The problem, (6) of the paper with costs, is::
+
+        minimise    sum_t weights[t] / n[t]
+        subject to  sum_t costs[t] * n[t] = budget,  n[t] >= n[t + 1],  n[t] >= minimum
+
+    It is not convex where weights are negative. Pooling adjacent steps until ``weights / costs`` never increases
+    (antitonic regression) changes neither the optimum nor its value, and contains the paper's grouping of
+    negative weights. After it the order constraint is free, and ``n`` is a clipped square root.
+
+    Args:
+        weights: f_t, one number per time step; may be negative.
+        budget: what all samples together may cost.
+        minimum: the fewest samples of any step.
+        costs: price of one sample of each step; 1 if not given.
+
+    Returns:
+        The samples per step, not rounded. Where every pooled weight is at most zero nothing is to be
+        gained anywhere, and the budget is spread evenly.
+
+    Example:
+        >>> allocate([9.0, 4.0, 1.0], 12)
+        array([6., 4., 2.])
+        >>> allocate([0.0, 0.0, 1.0], 12)  # only the last step varies: uniform is best
+        array([4., 4., 4.])
+    """
+    weights = checks.finite_vector("weights", weights)
+    costs = _costs(costs, weights.size)
+    least = minimum * costs.sum()
+    if not minimum >= 0:
+        raise ValueError(f"minimum must be at least 0, got {minimum!r}")
+    if not (np.isfinite(budget) and budget >= least * (1 - 1e-12)):
+        raise ValueError(f"budget must be at least minimum * sum(costs) = {least:g}, got {budget!r}")
+    counts: NDArray[np.float64] = allocate_rows(weights[None], budget, minimum=minimum, costs=costs)[0]
+    return counts
+
+
+def allocate_rows(
+    weights: NDArray[np.float64], budget: float, *, minimum: float, costs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Solves the problem of :func:`allocate` for many weights at once, one problem per row.
+
+    The budget must pay for the minimum.
+    """
+    root = np.sqrt(pool(weights, costs))
+    counts = np.full(root.shape, budget / costs.sum())
+    varied = root[:, 0] > 0
+    root = root[varied] / root[varied, :1]
+    # The first k steps lie above the minimum, n = level * root; the rest at it. The level that spends the
+    # budget for each k, and the largest k that keeps its own last step above the minimum:
+    rest = minimum * (costs.sum() - np.cumsum(costs))
+    level = np.maximum(budget - rest, 0) / np.cumsum(costs * root, axis=1)
+    above = level * root >= minimum
+    last = root.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)
+    last[~above.any(axis=1)] = 0
+    counts[varied] = np.maximum(np.take_along_axis(level, last[:, None], axis=1) * root, minimum)
+    return counts
+
+
+def pool(weights: NDArray[np.float64], costs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Pools ``weights / costs`` over adjacent steps until they never increase, and cuts them off at zero.
+
+    This is the antitonic regression of ``weights / costs`` with weights ``costs``. Its blocks are the steps
+    that share one count in the optimal schedule, whatever the budget. Rows of weights are pooled one by one.
+    """
+    from scipy.optimize import isotonic_regression  # takes longer to import than everything else together
+
+    ratios = np.atleast_2d(weights / costs)
+    # One call for all rows: each is lifted above the next by more than its range, so that no block reaches across.
+    lift = (np.ptp(ratios) * np.arange(len(ratios))[::-1])[:, None]
+    fitted = isotonic_regression((ratios + lift).ravel(), weights=np.tile(costs, len(ratios)), increasing=False).x
+    pooled: NDArray[np.float64] = fitted.reshape(ratios.shape) - lift
+    # The lift costs digits: what is left of a zero is a zero.
+    pooled[pooled <= 4 * np.finfo(np.float64).eps * lift.max(initial=0.0)] = 0.0
+    return pooled.reshape(weights.shape)
+
+
+def tie_negative_tail(weights: ArrayLike) -> NDArray[np.float64]:
+    """Applies the paper's rule for estimated weights whose tail sums to less than zero.
+
+    True weights never do that (a tail's sum is the variance of the return after it), estimates may. Let ``s`` be
+    the first step with a negative weight from which every partial sum stays below zero. If ``s = 0``, the schedule
+    is to be uniform. Otherwise steps ``s - 1, ..., T - 1`` get one common count, and only the weight of
+    ``s - 1`` counts in the objective (Appendix A.4 of the paper).
+
+    Returns:
+        Weights for which :func:`allocate` gives that schedule: zeros where it is to be uniform, and
+        otherwise the weight of ``s - 1`` spread evenly over the tied steps.
+
+    Example:
+        >>> tie_negative_tail([5.0, 3.0, -2.0, 1.0])
+        array([5., 1., 1., 1.])
+    """
+    weights = checks.finite_vector("weights", weights).copy()
+    # From s on every partial sum is negative: the prefix sum never comes back to its value before s.
+    sums = np.concatenate([[0.0], np.cumsum(weights)])
+    highest_after = np.maximum.accumulate(sums[:0:-1])[::-1]
+    starts = np.flatnonzero(highest_after < sums[:-1])
+    if starts.size == 0:
+        return weights
+    start = int(starts[0])
+    if start == 0:
+        return np.zeros_like(weights)
+    weights[start - 1 :] = weights[start - 1] / (weights.size - start + 1)
+    return weights
+
+
+def round_down_and_fill(counts: ArrayLike, budget: int) -> NDArray[np.int64]:
+    """Rounds a relaxed schedule as the paper does: all down, then one more for each of the first k steps.
+
+    ``k`` is what rounding down left of the budget (Lemma A.5 of the paper). It can split steps that share one
+    count in the optimum; :func:`fill` does not.
+
+    Example:
+        >>> round_down_and_fill([2.6, 2.2, 1.2], 6)
+        array([3, 2, 1])
+    """
+    counts = checks.finite_vector("counts", counts)
+    # A count that is whole up to rounding errors of the solver stays whole.
+    whole = np.floor(counts + 1e-9).astype(np.int64)
+    left = budget - int(whole.sum())
+    if not 0 <= left <= whole.size:
+        raise ValueError(f"budget must be the sum of counts, {float(counts.sum()):g}, got {budget!r}")
+    whole[:left] += 1
+    return whole
+
+
+def fill(
+    weights: ArrayLike,
+    budget: float,
+    history: ArrayLike,
+    *,
+    costs: ArrayLike | None = None,
+    limit: int | None = None,
+    pooled: bool = True,
+) -> NDArray[np.int64]:
+    """Adds whole trajectories to those already collected, each of the length that pays most.
+
+    A trajectory of length ``h`` lowers ``sum_t g_t / n_t`` by ``sum_{t<h} g_t / (n_t (n_t + 1))`` at the price
+    ``sum_{t<h} c_t``, where ``g`` are the pooled weights. The best ratio is taken, ties go to the longer trajectory,
+    and no trajectory is longer than what is left can pay for, so that with unit costs the budget is spent exactly.
+    Most of a large budget is taken at once from a lower bound of the relaxed optimum.
+
+    Args:
+        weights: f_t, one number per time step; may be negative.
+        budget: what the new trajectories together may cost; infinite where only ``limit`` counts.
+        history: samples of each step that were already collected, at least 1 each.
+        costs: price of one sample of each step; 1 if not given.
+        limit: the most samples the new trajectories may have in all, whatever they cost.
+        pooled: whether gains are those of the pooled weights, under which the steps of a block keep together, or of
+            the weights as they are. Where the history is not the optimum of these weights the latter sees
+            that a part of a block lags behind. Only the part of a large budget that is taken one by one differs.
+
+    Returns:
+        The samples of each step to add.
+
+    Example:
+        >>> fill([9.0, 4.0, 1.0], 9, [1, 1, 1])
+        array([5, 3, 1])
+    """
+    weights = checks.finite_vector("weights", weights)
+    costs = _costs(costs, weights.size)
+    history = checks.finite_vector("history", history, length=weights.size)
+    if history.min() < 1:
+        raise ValueError(f"history must be at least 1 at every step, got {history.min():g}")
+    if limit is None and not np.isfinite(budget):
+        raise ValueError(f"budget must be finite where no limit is given, got {budget!r}")
+    most = np.iinfo(np.int64).max if limit is None else int(limit)
+    ratios = pool(weights, costs)
+    values = ratios * costs if pooled else weights
+    if ratios[0] == 0:  # nothing is to be gained anywhere: even out the counts, or lose as little as possible
+        ratios, values = np.ones(weights.size), costs if pooled or not weights.any() else weights
+    prices = np.cumsum(costs)
+    added = np.zeros(weights.size, dtype=np.int64)
+    left = budget * (1 + 1e-12)
+    while (bound := _lower_bound(np.sqrt(ratios), left, history + added, costs, most))[0] > _ONE_BY_ONE:
+        added += bound
+        left -= float(bound @ costs)
+        most -= int(bound.sum())
+    total = history + added
+    gains = values / (total * (total + 1))
+    while (longest := min(int(prices.searchsorted(left, side="right")), most)) >= 1:
+        rates = gains[:longest].cumsum() / prices[:longest]
+        best = rates.max()
+        length = longest - int((rates[::-1] >= best - abs(best) * 1e-12).argmax())
+        price = prices[length - 1]
+        # Add several copies at once where that barely changes the counts.
+        affordable, there = min(left / price, most / length), total[length - 1]
+        copies = max(1, int(_AT_ONCE * min(there, affordable)), int(min(_UNNOTICED * there, affordable)))
+        added[:length] += copies
+        left -= copies * price
+        most -= copies * length
+        total[:length] += copies
+        gains[:length] = values[:length] / (total[:length] * (total[:length] + 1))
+    return added
+
+
+def _lower_bound(
+    root: NDArray[np.float64],
+    budget: float,
+    history: NDArray[np.float64],
+    costs: NDArray[np.float64],
+    limit: int,
+) -> NDArray[np.int64]:
+    """Takes most of the budget at once: what the relaxed optimum adds to the history at the very least.
+
+    At a given price of a sample the free optimum of each step is ``level * root - history``. It may increase with t.
+    The ordered optimum averages it over blocks, so that it is nowhere below the least of the free optimum up to t,
+    which is taken, and nowhere above the largest from t on, which tells what level the budget pays for at least.
+    """
+
+    def free(level: float) -> NDArray[np.float64]:
+        return np.maximum(level * root - history, 0)
+
+    def share(level: float) -> float:
+        most = np.maximum.accumulate(free(level)[::-1])[::-1]
+        return max(float(most @ costs) / budget, float(most.sum()) / limit)
+
+    if budget < costs[0] or limit < 1:
+        return np.zeros(root.size, dtype=np.int64)
+    # This level would spend at least the budget, because steps with more than their optimum give nothing back.
+    low, reached = 0.0, 0.0
+    affordable = (budget + float(history @ costs)) / float(root @ costs)
+    high = min(affordable, (limit + float(history.sum())) / float(root.sum()))
+    for _ in range(30):
+        middle = (low + high) / 2
+        if (there := share(middle)) >= _START_SHARE:
+            high = middle
+        else:
+            low, reached = middle, there
+        if reached >= 0.95 * _START_SHARE:
+            break
+    return np.floor(np.minimum.accumulate(free(low))).astype(np.int64)
+
+
+def hoeffding_weights(horizon: int, gamma: float) -> NDArray[np.float64]:
+    """Returns d_t, the weights of the generalised Hoeffding bound, (2) of the paper.
+
+    ``d_t = gamma^t (gamma^t + gamma^(t+1) - 2 gamma^T) / (1 - gamma)``, and ``2 (T - t) - 1`` for gamma = 1: the
+    f_t of rewards in [0, 1] that are as uncertain and as dependent as they can be. The sum that it stands for
+    is computed instead of the fraction, which loses all digits near gamma = 1.
+    """
+    discounts = discount_factors(horizon, gamma)
+    later = np.cumsum(discounts[::-1])[::-1] - discounts
+    weights: NDArray[np.float64] = discounts * (discounts + 2 * later)
+    return weights
+
+
+def discount_factors(horizon: int, gamma: float) -> NDArray[np.float64]:
+    """Returns gamma^t for every step of the horizon."""
+    factors: NDArray[np.float64] = checks.discount("gamma", gamma) ** np.arange(horizon, dtype=np.float64)
+    return factors
+
+
+def _costs(costs: ArrayLike | None, horizon: int) -> NDArray[np.float64]:
+    return np.ones(horizon) if costs is None else checks.positive_vector("costs", costs, length=horizon)

@@ -1,0 +1,40 @@
+"""Diagnostics: what in the data speaks against the interval of an estimate."""
+
+from rido.core.estimate import Estimate
+
+# Where intervals stop holding what they promise; results/trust.md counts missed and false alarms.
+_FEWEST_DEGREES = 8.0
+_FEWEST_EFFECTIVE = 1.5
+_PAGE = "docs/trust.md"
+
+
+def interval_warnings(estimate: Estimate) -> tuple[str, ...]:
+    """Returns why the interval of an estimate may not be trusted, and what to do, one sentence for each cause."""
+    warnings = []
+    full = int(estimate.schedule.counts[-1])
+    if estimate.nothing_varied:
+        warnings.append(
+            f"all {full} full-length trajectories gave the same rewards: the interval says what {full} equal "
+            f"trajectories exclude; give a larger budget or a reward_range, see {_PAGE}#nothing-varied"
+        )
+    elif estimate.degrees_of_freedom < _FEWEST_DEGREES:
+        warnings.append(
+            f"too few trajectories: the error bar rests on about {estimate.degrees_of_freedom + 1:.0f}; "
+            f"give a larger budget or a shorter horizon, see {_PAGE}#too-few-trajectories"
+        )
+    elif estimate.effective_trajectories < _FEWEST_EFFECTIVE:
+        warnings.append(
+            f"1 of {estimate.schedule.trajectories} trajectories makes up most of the error: how often that happens is "
+            f"hardly known; give a larger budget, see {_PAGE}#one-large-contribution"
+        )
+    return tuple(warnings)
+
+
+def width_warnings(until: float | None, estimate: Estimate) -> tuple[str, ...]:
+    """Returns a warning where the 95% interval is wider than was asked for."""
+    if until is None or estimate.half_width() <= until:
+        return ()
+    return (
+        f"the interval reaches {estimate.half_width():.3g} from the value, farther than until={until:g}: the budget or "
+        f"the number of resets was spent; give more of it, see {_PAGE}#wider-than-until",
+    )

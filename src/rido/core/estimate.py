@@ -1,0 +1,179 @@
+"""Estimate: the expected return as the collected rewards tell it, with its error bars."""
+
+import math
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core import checks
+from rido.core.allocation import hoeffding_weights
+from rido.core.moments import Moments
+from rido.core.schedule import Schedule
+
+_UNSEEN = 2.0  # effective trajectories up to which one more of the largest contribution is reckoned with
+_ROUNDING = 1e-12  # a standard error below this share of the sum of mean rewards is a rounding error
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate of the expected discounted return J over the horizon.
+
+    Attributes:
+        value: the estimate, (1) of the paper.
+        standard_error: its standard error in units of the return; infinite when fewer than two trajectories
+            were planned to the horizon, 0 when all trajectories gave the same rewards.
+        degrees_of_freedom: of the t distribution behind the interval. Where all trajectories have one length they
+            are their number less one.
+        schedule: planned samples of each step that the estimate rests on.
+        gamma: discount factor.
+        early_ends: whether the environment ended a trajectory before its planned length.
+        skewness: of the distribution of the value, from the contributions of the trajectories; 0 where not known.
+        effective_trajectories: number of equally large contributions that would leave as uncertain an error bar,
+            ``(sum x_i^2)^2 / sum x_i^4``; the degrees of freedom where not known.
+        largest_contribution: of a single trajectory to the error of the value; 0 where not known.
+    """
+
+    value: float
+    standard_error: float
+    degrees_of_freedom: float
+    schedule: Schedule
+    gamma: float
+    early_ends: bool
+    skewness: float = 0.0
+    effective_trajectories: float = 1.0
+    largest_contribution: float = 0.0
+
+    @classmethod
+    def from_moments(cls, *teams: Moments) -> "Estimate":
+        """Estimates the return from everything these moments have seen.
+
+        The value is the sum of discounted mean rewards, which is (1) of the paper with its sums exchanged; of several
+        teams, the plain mean of their values. Its variance adds the squares of what each trajectory contributed,
+        ``sum_t gamma^t (R_t - mean_t) / (K n_t)`` with K teams and the counts n_t of its own, each term scaled for
+        the mean that was taken from the same data. The degrees of freedom are Satterthwaite's.
+
+        Args:
+            teams: moments of independent sets of trajectories, each with its own schedule.
+        """
+        if min(int(team.counts[-1]) for team in teams) < 1:
+            raise ValueError("an estimate needs at least one trajectory of full length, got none")
+        counts = np.sum([team.counts for team in teams], axis=0)
+        means = np.mean([team.means for team in teams], axis=0)
+        error, freedom, skewness, effective, largest = math.inf, 0.0, 0.0, 1.0, 0.0
+        if counts[-1] > 1:
+            scale = teams[0].discounts / len(teams) * np.sqrt(counts / (counts - 1))
+            found = reduce(add, (team.contributions(scale / team.counts, means) for team in teams))
+            variance = float(found.squares.sum())
+            if math.sqrt(variance) <= _ROUNDING * float(teams[0].discounts @ np.abs(means)):
+                variance = 0.0
+            error = math.sqrt(variance)
+            freedom = effective = float(counts[-1] - 1)
+            if variance > 0:
+                freedom = satterthwaite(found.squares, np.maximum(found.trajectories - 1.0, 1.0))
+                effective = freedom if math.isnan(found.fourths) else variance**2 / found.fourths
+                skewness = 0.0 if math.isnan(found.cubes) else found.cubes / variance**1.5
+                largest = found.largest
+        schedule = Schedule(counts)
+        return cls(
+            value=float(teams[0].discounts @ means),
+            standard_error=error,
+            degrees_of_freedom=freedom,
+            schedule=schedule,
+            gamma=teams[0].gamma,
+            early_ends=sum(team.transitions for team in teams) < schedule.transitions,
+            skewness=skewness,
+            effective_trajectories=effective,
+            largest_contribution=largest,
+        )
+
+    @property
+    def nothing_varied(self) -> bool:
+        """Whether all trajectories gave the same rewards."""
+        return self.standard_error == 0
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Returns the interval that holds J with about this confidence.
+
+        It is a t interval that allows for skewness. Where contributions are skewed, the variance of the value changes
+        with J: to first order by ``K3 / K2`` per unit, its third cumulant over its variance. The interval is the set of
+        J whose distance d to the value is explained, ``d^2 <= t^2 (K2 + K3 / K2 d)``. For success rates this is
+        Wilson's interval up to terms of order 1/n, for symmetric contributions the plain t interval.
+
+        Few large contributions may have missed a larger one. So on the side of the largest, one more like it is added
+        to the cumulants, in full while the error rests on two effective trajectories and fading as they become more.
+
+        Where nothing varied, n equal trajectories exclude with this confidence only outcomes more frequent than
+        ``log(1 / (1 - confidence)) / n``, three over n for 95%. Such outcomes are assumed to change the return by at
+        most twice the value; where that is 0 nothing is known of their size, and the interval is infinite.
+        """
+        tail = (1 + checks.probability("confidence", confidence)) / 2
+        if not math.isfinite(self.standard_error) or (self.nothing_varied and self.value == 0):
+            return -math.inf, math.inf
+        if self.nothing_varied:
+            half_width = 2 * abs(self.value) * min(1.0, -math.log(1 - confidence) / float(self.schedule.counts[-1]))
+            return self.value - half_width, self.value + half_width
+        from scipy.special import stdtrit  # twice the time of numpy's import
+
+        quantile = float(stdtrit(self.degrees_of_freedom, tail))
+        variance, third = self.standard_error**2, self.skewness * self.standard_error**3
+        low, high = _limits(variance, third, quantile)
+        unseen, largest = min(1.0, _UNSEEN / self.effective_trajectories), self.largest_contribution
+        farther = _limits(variance + unseen * largest**2, third + unseen * largest**3, quantile)
+        low, high = (low, max(high, farther[1])) if largest > 0 else (min(low, farther[0]), high)
+        return self.value + low, self.value + high
+
+    def half_width(self, confidence: float = 0.95) -> float:
+        """Returns how far the interval reaches from the value, to the side where it reaches farther."""
+        low, high = self.interval(confidence)
+        return max(high - self.value, self.value - low)
+
+    def plus(self, values: NDArray[np.float64]) -> "Estimate":
+        """Adds the mean of independent values, with Satterthwaite's degrees of freedom."""
+        own, others = self.standard_error**2, float(values.var(ddof=1)) / values.size
+        changed: dict[str, Any] = {
+            "value": self.value + float(values.mean()),
+            "standard_error": math.sqrt(own + others),
+        }
+        if math.isfinite(own) and own + others > 0:
+            changed["degrees_of_freedom"] = satterthwaite(
+                np.array([own, others]), np.array([max(self.degrees_of_freedom, 1.0), values.size - 1.0])
+            )
+            changed["skewness"] = self.skewness * (own / (own + others)) ** 1.5
+            changed["effective_trajectories"] = satterthwaite(
+                np.array([own, others]), np.array([self.effective_trajectories, values.size / 3])
+            )
+        return Estimate(**{**self.__dict__, **changed})
+
+    def hoeffding_interval(self, reward_range: tuple[float, float], confidence: float = 0.95) -> tuple[float, float]:
+        """Returns the generalised Hoeffding interval, (2) of the paper: valid for any rewards in the range.
+
+        It holds for schedules that were fixed before any reward was seen.
+
+        Args:
+            reward_range: lowest and highest possible reward. The zeros after an early end must lie in it too, so it
+                is widened to contain 0 where there were any.
+            confidence: the probability 1 - delta of holding J.
+        """
+        low, high = checks.reward_range("reward_range", reward_range)
+        if self.early_ends:
+            low, high = min(low, 0.0), max(high, 0.0)
+        delta = 1 - checks.probability("confidence", confidence)
+        spread = self.schedule.variance(hoeffding_weights(self.schedule.horizon, self.gamma))
+        half_width = (high - low) * math.sqrt(math.log(2 / delta) / 2 * spread)
+        return self.value - half_width, self.value + half_width
+
+
+def satterthwaite(parts: NDArray[np.float64], freedoms: NDArray[np.float64]) -> float:
+    """Returns the degrees of freedom of a sum of estimated variances, ``(sum V)^2 / sum(V^2 / freedom)``."""
+    return float(parts.sum()) ** 2 / float(np.sum(parts**2 / freedoms))
+
+
+def _limits(variance: float, third: float, quantile: float) -> tuple[float, float]:
+    """Returns the two d with ``d^2 = quantile^2 (variance + third / variance d)``."""
+    shift = quantile**2 * third / variance / 2
+    half_width = math.hypot(shift, quantile * math.sqrt(variance))
+    return shift - half_width, shift + half_width

@@ -1,0 +1,319 @@
+"""Moments: what the collected rewards tell of their means, variances and covariances."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core import checks
+from rido.core.allocation import discount_factors
+from rido.core.trajectories import Trajectories, count_reached, pad
+
+_SLAB = 1 << 18  # rewards looked at in one go, so that temporary arrays stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """Sums over the contributions x_i of trajectories to the error of an estimate.
+
+    Attributes:
+        squares: sum of x_i^2 over the trajectories of each planned length 0, ..., horizon.
+        trajectories: number of trajectories of each planned length.
+        cubes: sum of x_i^3; NaN where it is not known.
+        fourths: sum of x_i^4; NaN where it is not known.
+        largest: the x_i that is largest in size; 0 where it is not known.
+    """
+
+    squares: NDArray[np.float64]
+    trajectories: NDArray[np.int64]
+    cubes: float
+    fourths: float
+    largest: float
+
+    def __add__(self, other: "Contributions") -> "Contributions":
+        return Contributions(
+            self.squares + other.squares,
+            self.trajectories + other.trajectories,
+            self.cubes + other.cubes,
+            self.fourths + other.fourths,
+            max(self.largest, other.largest, key=abs),
+        )
+
+
+class Moments(ABC):
+    """Means, variances and the weights f_t of rewards, whatever they are learned from.
+
+    The weight of step t is what one sample of it adds to the variance of the estimated return (Theorem 3.2 of the
+    paper)::
+
+        f_t = gamma^2t Var(R_t) + 2 sum_{u>t} gamma^(t+u) Cov(R_t, R_u)
+
+    Args:
+        horizon: number of time steps T.
+        gamma: discount factor in (0, 1].
+    """
+
+    def __init__(self, horizon: int, *, gamma: float) -> None:
+        self.horizon = checks.integer("horizon", horizon, least=1)
+        self.gamma = checks.discount("gamma", gamma)
+        self.discounts = discount_factors(self.horizon, self.gamma)
+        self._planned = np.zeros(self.horizon, dtype=np.int64)
+        self._taken = np.zeros(self.horizon, dtype=np.int64)
+
+    @abstractmethod
+    def update(self, batch: Any) -> None:
+        """Takes in a batch of trajectories."""
+
+    @abstractmethod
+    def merge(self, other: Any) -> None:
+        """Takes in everything another one has seen, in any order and grouping."""
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Samples n_t of each step, zeros after early ends included up to the planned lengths."""
+        return self._planned.copy()
+
+    @property
+    def transitions(self) -> int:
+        """Transitions taken in all, those that early ends left unspent not counted."""
+        return int(self._taken.sum())
+
+    @property
+    def survival(self) -> NDArray[np.float64]:
+        """Share of the trajectories planned to take step t that the environment had not ended before it."""
+        return self._taken / np.maximum(self._planned, 1)
+
+    @property
+    @abstractmethod
+    def means(self) -> NDArray[np.float64]:
+        """Mean reward of each step; NaN where there is no sample."""
+
+    @property
+    @abstractmethod
+    def variances(self) -> NDArray[np.float64]:
+        """Unbiased variance of the reward of each step, as in Appendix A.3 of the paper."""
+
+    def weights(
+        self,
+        covariance: Literal["paired", "paper"] = "paired",
+        beta: float = 1.0,
+        reward_range: tuple[float, float] = (0.0, 1.0),
+    ) -> NDArray[np.float64]:
+        """Returns the estimated weights f_t, with the paper's exploration bonuses for beta > 1.
+
+        Args:
+            covariance: "paired" takes both means of a covariance over the trajectories that reach the later
+                step, which makes it unbiased and unchanged when all rewards are shifted. "paper" multiplies the
+                mean over all samples of the earlier step with that of the later one (Appendix A.3 of the paper).
+            beta: robustness level of (8) of the paper; 1 means no bonus.
+            reward_range: lowest and highest reward. The paper's bonuses are for [0, 1]; they are scaled by its width.
+        """
+        checks.choice("covariance", covariance, ("paired", "paper"))
+        low, high = checks.reward_range("reward_range", reward_range)
+        if not 1 <= beta < np.inf:
+            raise ValueError(f"beta must be at least 1 and finite, got {beta!r}")
+        self._require_pairs("weights")
+        squares, products = self._squares_and_products(covariance)
+        # (8) of the paper. C^c does not depend on t: one reversed cumulative sum gives its discounted sum over u > t.
+        bonus = np.sqrt(2 * np.log(beta) / self._planned)
+        deviations = np.sqrt(squares / (self._planned - 1)) + (high - low) * bonus
+        later_bonus = self.discounts * 3 * (high - low) ** 2 * bonus
+        products += np.cumsum(later_bonus[::-1])[::-1] - later_bonus
+        weights: NDArray[np.float64] = self.discounts * (self.discounts * deviations**2 + 2 * products)
+        return weights
+
+    @abstractmethod
+    def _squares_and_products(
+        self, covariance: Literal["paired", "paper"]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Returns ``sum_i y_it^2`` and ``sum_{u>t} gamma^u c_tu``, with y the rewards less the means of their steps.
+
+        Because ``sum_i y_iu = 0``, both covariances c_tu are single sums over the i that reach u: "paired" is
+        ``sum_i y_it y_iu / (n_u - 1)``, "paper" is ``sum_i y_it R_iu / n_u``.
+        """
+
+    @abstractmethod
+    def weights_by_fold(self, folds: int) -> NDArray[np.float64]:
+        """Splits the paired weights f_t into parts that different trajectories contribute.
+
+        Returns:
+            An array of shape (folds, horizon) whose sum over folds is ``weights()``. Every fold has trajectories of all
+            lengths in the same proportions, as far as their numbers allow.
+        """
+
+    @property
+    @abstractmethod
+    def largest_deviation(self) -> float:
+        """Largest deviation from its mean of what a full-length trajectory still had to come, over all steps."""
+
+    @abstractmethod
+    def contributions(self, coefficients: NDArray[np.float64], centre: NDArray[np.float64]) -> "Contributions":
+        """Returns what trajectories contribute to the error of ``sum_t coefficients[t] sum_i R_it``.
+
+        Trajectory i contributes ``x_i = sum_t coefficients[t] (R_it - centre[t])`` over its planned steps.
+        """
+
+    def _require_pairs(self, what: str) -> None:
+        if self._planned[-1] < 2:
+            raise ValueError(
+                f"{what} need at least 2 trajectories of the full length {self.horizon}, got {self._planned[-1]}"
+            )
+
+
+class RewardMoments(Moments):
+    """Means, variances and the weights f_t of rewards from trajectories of mixed lengths.
+
+    The rewards themselves are kept, not T x T tables of their products. The inner sum of f_t is then
+    a reversed cumulative sum along each trajectory, so weights cost O(transitions) time and memory for any horizon.
+    Means are subtracted before anything is squared, so a large common offset of the rewards costs no digits.
+
+    Args:
+        horizon: number of time steps T.
+        gamma: discount factor in (0, 1].
+
+    Example:
+        >>> moments = RewardMoments(2, gamma=1.0)
+        >>> moments.update(Trajectories([[1.0, 5.0], [3.0, 9.0], [5.0, 0.0]], lengths=[2, 2, 1]))
+        >>> moments.counts, moments.means
+        (array([3, 2]), array([3., 7.]))
+        >>> moments.weights()
+        array([12.,  8.])
+    """
+
+    def __init__(self, horizon: int, *, gamma: float) -> None:
+        super().__init__(horizon, gamma=gamma)
+        self._sums = np.zeros(self.horizon)
+        # Rows by the number of bits of their length, so that padding never doubles the memory.
+        self._blocks: dict[int, list[tuple[NDArray[np.float64], NDArray[np.int64]]]] = {}
+
+    def update(self, trajectories: Trajectories) -> None:
+        """Takes in a batch of trajectories."""
+        if trajectories.lengths.max() > self.horizon:
+            raise ValueError(
+                f"trajectories must be no longer than the horizon {self.horizon}, got {trajectories.lengths.max()}"
+            )
+        self._planned += trajectories.counts(self.horizon)
+        self._taken += count_reached(trajectories.steps, self.horizon)
+        bits = np.frexp(trajectories.lengths.astype(np.float64))[1]
+        for bit in np.unique(bits).tolist():
+            part = trajectories.select(bits == bit)
+            rows = pad(part.flat, part.lengths, min((1 << bit) - 1, self.horizon))
+            self._sums[: rows.shape[1]] += rows.sum(axis=0)
+            self._blocks.setdefault(bit, []).append((rows, part.lengths))
+
+    def merge(self, other: "RewardMoments") -> None:
+        """Takes in everything another one has seen, in any order and grouping."""
+        if (other.horizon, other.gamma) != (self.horizon, self.gamma):
+            raise ValueError(
+                f"other must have horizon {self.horizon} and gamma {self.gamma}, got {other.horizon} and {other.gamma}"
+            )
+        self._sums += other._sums
+        self._planned += other._planned
+        self._taken += other._taken
+        for bit, blocks in other._blocks.items():
+            self._blocks.setdefault(bit, []).extend(blocks)
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """Mean reward of each step; NaN where there is no sample."""
+        with np.errstate(invalid="ignore"):
+            means: NDArray[np.float64] = self._sums / self._planned
+        return means
+
+    @property
+    def variances(self) -> NDArray[np.float64]:
+        """Unbiased variance of the reward of each step, as in Appendix A.3 of the paper."""
+        self._require_pairs("variances")
+        variances = np.zeros(self.horizon)
+        for rows in self._centred():
+            variances[: rows.shape[1]] += np.einsum("it,it->t", rows, rows)
+        return variances / (self._planned - 1)
+
+    def _squares_and_products(
+        self, covariance: Literal["paired", "paper"]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        squares = np.zeros(self.horizon)
+        products = np.zeros(self.horizon)
+        divisors = self._planned - 1 if covariance == "paired" else self._planned
+        offsets = np.zeros(self.horizon) if covariance == "paired" else self.means
+        scale = self.discounts / divisors
+        for rows, reached in self._centred_and_reached():
+            width = rows.shape[1]
+            squares[:width] += np.einsum("it,it->t", rows, rows)
+            later = (rows + offsets[:width] * reached) * scale[:width]
+            later = np.cumsum(later[:, ::-1], axis=1)[:, ::-1] - later
+            products[:width] += np.einsum("it,it->t", rows, later)
+        return squares, products
+
+    def weights_by_fold(self, folds: int) -> NDArray[np.float64]:
+        """Splits the paired weights f_t into parts that different trajectories contribute.
+
+        A paired weight is a sum over trajectories, ``f_t = sum_i phi_it`` with the ``phi_it = y_it (y_it + 2 sum_{u>t}
+        y_iu) / (n - 1)`` of discounted, centred rewards y, each divided by the n - 1 of its own later step.
+        """
+        self._require_pairs("weights")
+        weights = np.zeros((folds, self.horizon))
+        scale = self.discounts / (self._planned - 1)
+        slabs, lengths = list(self._centred()), self.lengths
+        fold = np.empty(lengths.size, dtype=np.int64)
+        fold[np.argsort(-lengths, kind="stable")] = np.arange(lengths.size) % folds
+        first = 0
+        for rows in slabs:
+            width = rows.shape[1]
+            own = rows * scale[:width]
+            terms = rows * (2 * np.cumsum(own[:, ::-1], axis=1)[:, ::-1] - own) * self.discounts[:width]
+            members = fold[first : first + len(rows)] == np.arange(folds)[:, None]
+            weights[:, :width] += members @ terms
+            first += len(rows)
+        return weights
+
+    @property
+    def largest_deviation(self) -> float:
+        """Largest deviation from its mean of what a full-length trajectory still had to come, over all steps."""
+        centred = (self.full_length - self.means) * self.discounts
+        return float(np.abs(np.cumsum(centred[:, ::-1], axis=1)).max(initial=0.0))
+
+    def contributions(self, coefficients: NDArray[np.float64], centre: NDArray[np.float64]) -> Contributions:
+        """Returns what trajectories contribute to the error of ``sum_t coefficients[t] sum_i R_it``."""
+        terms = np.concatenate([rows @ coefficients[: rows.shape[1]] for rows in self._centred(centre)])
+        lengths, size = self.lengths, self.horizon + 1
+        return Contributions(
+            np.bincount(lengths, terms**2, size).astype(np.float64),
+            np.bincount(lengths, minlength=size),
+            float(np.sum(terms**3)),
+            float(np.sum(terms**4)),
+            float(terms[np.abs(terms).argmax()]),
+        )
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Planned length of each trajectory, in the order in which they are kept."""
+        return np.concatenate([lengths for blocks in self._blocks.values() for _, lengths in blocks])
+
+    @property
+    def full_length(self) -> NDArray[np.float64]:
+        """Rewards of the trajectories that were planned to the horizon, one row each."""
+        rows = [rows[lengths == self.horizon] for rows, lengths in self._blocks.get(self.horizon.bit_length(), [])]
+        return np.concatenate(rows) if rows else np.zeros((0, self.horizon))
+
+    def _centred(self, centre: NDArray[np.float64] | None = None) -> Iterator[NDArray[np.float64]]:
+        """Yields all rewards less a number for each step, its mean if not given, zero behind each trajectory."""
+        return (rows for rows, _ in self._centred_and_reached(centre))
+
+    def _centred_and_reached(
+        self, centre: NDArray[np.float64] | None = None
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
+        """Yields slabs of rows, so that temporary arrays stay in the cache, and which steps were planned."""
+        means = self.means if centre is None else centre
+        for blocks in self._blocks.values():
+            if len(blocks) > 1:
+                blocks[:] = [tuple(np.concatenate(arrays) for arrays in zip(*blocks, strict=True))]  # type: ignore[list-item]
+            rows, lengths = blocks[0]
+            width = rows.shape[1]
+            slab = max(1, _SLAB // width)
+            for start in range(0, len(rows), slab):
+                reached = np.arange(width) < lengths[start : start + slab, None]
+                yield np.where(reached, rows[start : start + slab] - means[:width], 0.0), reached

@@ -1,0 +1,116 @@
+"""Trajectories: the rewards of one batch, as a simulator returns them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rido.core import checks
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Trajectories:
+    """Rewards of trajectories of different planned lengths.
+
+    A trajectory that the environment ended before its planned length has reward 0 from there on. The zeros count
+    as samples up to the planned length, and only up to it: to count the zeros beyond, which are just as certain,
+    would select trajectories by their outcome and bias the estimate.
+
+    Args:
+        rewards: shape (trajectories, at least the longest length), what lies beyond a trajectory's length is ignored;
+            or one-dimensional, the planned steps of one trajectory after the other.
+        lengths: planned length of each trajectory.
+        steps: transitions that each trajectory took, fewer than planned where the environment ended it; the
+            planned lengths if not given.
+
+    Attributes:
+        flat: rewards of the planned steps of one trajectory after the other (read-only).
+        lengths: planned length of each trajectory (read-only).
+        steps: transitions that each trajectory took (read-only).
+
+    Example:
+        >>> batch = Trajectories([[1.0, 2.0, 3.0], [4.0, 0.0, 0.0]], [3, 1])
+        >>> batch.flat, batch.transitions
+        (array([1., 2., 3., 4.]), 4)
+    """
+
+    flat: NDArray[np.float64]
+    lengths: NDArray[np.int64]
+    steps: NDArray[np.int64]
+
+    def __init__(self, rewards: ArrayLike, lengths: ArrayLike, steps: ArrayLike | None = None) -> None:
+        lengths = checks.counts("lengths", lengths).copy()
+        steps = lengths if steps is None else checks.counts("steps", steps).copy()
+        if lengths.min() < 1:
+            raise ValueError(f"lengths must be at least 1, got 0 for trajectory {int(lengths.argmin())}")
+        if steps.shape != lengths.shape or (steps > lengths).any():
+            raise ValueError("steps must be at most the planned length of each trajectory, got more")
+        flat = np.array(rewards, dtype=np.float64)
+        if flat.ndim == 2:
+            if flat.shape[0] != lengths.size or flat.shape[1] < lengths.max():
+                raise ValueError(
+                    f"rewards must have a row for each of {lengths.size} trajectories and at least {lengths.max()} "
+                    f"columns, got shape {flat.shape}"
+                )
+            flat = flat[np.arange(flat.shape[1]) < lengths[:, None]]
+        if flat.shape != (lengths.sum(),):
+            raise ValueError(f"rewards must hold {lengths.sum()} planned steps, got shape {flat.shape}")
+        if steps is not lengths:
+            flat[_positions(lengths) >= np.repeat(steps, lengths)] = 0
+        if not np.isfinite(flat).all():
+            first = int(np.argmin(np.isfinite(flat)))
+            row = int(np.searchsorted(np.cumsum(lengths), first, side="right"))
+            raise ValueError(
+                f"rewards must be finite, got {flat[first]} in trajectory {row} at step {_positions(lengths)[first]}"
+            )
+        for name, array in (("flat", flat), ("lengths", lengths), ("steps", steps)):
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    @property
+    def rewards(self) -> NDArray[np.float64]:
+        """The rewards as rows, with zeros behind each trajectory's planned length."""
+        return pad(self.flat, self.lengths, int(self.lengths.max()))
+
+    @property
+    def transitions(self) -> int:
+        """Transitions that were taken in all."""
+        return int(self.steps.sum())
+
+    def counts(self, horizon: int) -> NDArray[np.int64]:
+        """Returns how many of the trajectories are planned to take each step."""
+        return count_reached(self.lengths, horizon)
+
+    def __len__(self) -> int:
+        return self.lengths.size
+
+    def select(self, rows: NDArray[np.bool_]) -> "Trajectories":
+        """Returns the trajectories for which ``rows`` is true."""
+        return Trajectories(self.flat[np.repeat(rows, self.lengths)], self.lengths[rows], self.steps[rows])
+
+
+def concatenate(batches: "list[Trajectories]") -> Trajectories:
+    """Returns all trajectories of several batches as one, in their order."""
+    return Trajectories(
+        np.concatenate([batch.flat for batch in batches]),
+        np.concatenate([batch.lengths for batch in batches]),
+        np.concatenate([batch.steps for batch in batches]),
+    )
+
+
+def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]:
+    """Returns how many trajectories of these lengths take each step."""
+    counts: NDArray[np.int64] = np.cumsum(np.bincount(lengths, minlength=horizon + 1)[:0:-1])[::-1]
+    return counts
+
+
+def pad(flat: NDArray[np.float64], lengths: NDArray[np.int64], width: int) -> NDArray[np.float64]:
+    """Lays trajectories that stand one after the other out as rows, with zeros behind each."""
+    rows = np.zeros((lengths.size, width))
+    rows[np.arange(width) < lengths[:, None]] = flat
+    return rows
+
+
+def _positions(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the time step of each entry of trajectories that stand one after the other."""
+    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -1,0 +1,5 @@
+"""Value functions as control variates: given by the user, learned by the agent, or fitted on a pilot.
+
+May import simulators and everything below them. A new kind of critic is one more subclass of
+:class:`rido.critics.base.Critic`; :mod:`rido.critics.selection` says which one is used.
+"""

@@ -1,0 +1,4 @@
+"""evaluate(): the loop that asks a strategy, collects and tells it; the time budget, progress and results.
+
+May import everything but the command line, integrations, studies and the paper.
+"""

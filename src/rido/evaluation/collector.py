@@ -1,0 +1,290 @@
+"""Collecting what a strategy asks for, in pieces, from the run file what it has and the rest from the simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.estimate import Estimate
+from rido.core.guarantee import check_rewards
+from rido.core.moments import Moments, RewardMoments
+from rido.core.schedule import Schedule
+from rido.core.summaries import Summary, SummedMoments
+from rido.core.trajectories import Trajectories, concatenate
+from rido.critics.base import AgentCritic, Critic, signal, value
+from rido.critics.fitted import FittedCritic, Pilot, View, own_value
+from rido.evaluation.progress import Progress
+from rido.policies.base import take
+from rido.simulators.base import (
+    ObservingSimulator,
+    SimulationError,
+    Simulator,
+    Summarised,
+    SummarisingSimulator,
+    describe,
+    seed_source,
+    trajectory_seeds,
+)
+from rido.storage.runfile import Milestone, Piece, RunFile, RunFileError
+
+_PIECE_SECONDS = 2.0  # schedules are collected and recorded in pieces of about this long: what a crash may cost
+_PIECE_TRANSITIONS = 1 << 24  # or of this many at most, where pieces must not depend on the time
+_RESETS = 1024  # resets in one piece; fixed, because a critic may round a row by its place in the batch
+_RESET_STREAM = 1  # of seeds
+_FEWEST_RESETS = 32  # even if first observations seem to be all alike
+
+
+class Collector:
+    """Collects trajectories and resets.
+
+    Args:
+        simulator: where they come from.
+        horizon: number of time steps.
+        gamma: discount factor.
+        entropy: what all seeds come from.
+        record: the run file, if there is one.
+        summing: whether the simulator keeps rewards on its device and returns only sums over them.
+        notes: what a reader should know of all that is collected.
+        reward_range: lowest and highest possible reward; another one is an error.
+
+    Attributes:
+        summing: the same.
+        critic: makes a signal of what is collected from now on; None for plain rewards.
+        plain: moments of all rewards that were collected, whatever the critic.
+        trajectories: trajectories collected.
+        seconds: what collecting took, recorded pieces included.
+        reset_seconds: what resets took, recorded ones included.
+        busy_seconds: what all of it took here and now.
+    """
+
+    def __init__(
+        self,
+        simulator: Simulator,
+        *,
+        horizon: int,
+        gamma: float,
+        entropy: int,
+        record: RunFile | None,
+        summing: bool = False,
+        notes: Sequence[str] = (),
+        reward_range: tuple[float, float] | None = None,
+    ) -> None:
+        self._simulator = simulator
+        self._lockstep = describe(simulator).lockstep
+        self._entropy = entropy
+        self._record = record
+        self._notes = tuple(notes)
+        self._reward_range = reward_range
+        self._pieces = deque(record.pieces() if record is not None else ())
+        self._resets = deque(record.resets() if record is not None else ())
+        self._round = 0
+        self._starts: list[NDArray[np.float64]] = []
+        self._reset_values: list[NDArray[np.float64]] = []
+        self._summarised: Summarised | None = None
+        self.critic: Critic | None = None
+        self.summing = summing
+        self.plain: Moments = (SummedMoments if summing else RewardMoments)(horizon, gamma=gamma)
+        self.trajectories = 0
+        self.seconds = 0.0
+        self.reset_seconds = 0.0
+        self.busy_seconds = 0.0
+
+    def collect(self, lengths: NDArray[np.int64], bar: Progress) -> Trajectories:
+        """Returns trajectories of these lengths: their signal if there is a critic, else their rewards."""
+        parts: list[Trajectories] = []
+        for piece in self._collect(lengths, None, bar):
+            if piece.starts is not None:
+                self._starts.append(piece.starts)
+            parts.append(piece.trajectories if piece.signal is None else piece.signal)
+        return concatenate(parts)
+
+    def summarise(self, schedule: Schedule, bar: Progress) -> Summary:
+        """Collects a schedule and returns sums over its signal if there is a critic, else over its rewards."""
+        assert isinstance(self._simulator, SummarisingSimulator)
+        started = time.perf_counter()
+        source = seed_source(self._entropy)
+        try:
+            found = self._simulator.summarise(
+                schedule, source, self.trajectories, critic=self.critic, before=self._summarised
+            )
+        except SimulationError as error:
+            raise self._in_evaluation(error) from None
+        self._summarised = found
+        if found.starts is not None:
+            self._starts.append(found.starts)
+        taken = time.perf_counter() - started
+        self.trajectories += schedule.trajectories
+        self.seconds += taken
+        self.busy_seconds += taken
+        self.plain.update(found.rewards)
+        bar.advance(found.rewards.transitions)
+        return found.rewards if found.signal is None else found.signal
+
+    def pilot(self, lengths: NDArray[np.int64], view: View, bar: Progress) -> Pilot:
+        """Returns trajectories of these lengths with what a critic may be fitted on."""
+        pieces = self._collect(lengths, view, bar)
+        return Pilot(
+            concatenate([piece.trajectories for piece in pieces]),
+            np.concatenate([_there(piece.terminated) for piece in pieces]),
+            np.concatenate([_there(piece.features) for piece in pieces]),
+            view.agent is not None,
+            self.plain.horizon,
+            self.plain.gamma,
+        )
+
+    def take_in(self, pilot: Pilot) -> Trajectories:
+        """Returns a pilot's signal if its agent's own value function is the critic, else its rewards."""
+        if not isinstance(self.critic, AgentCritic):
+            return pilot.trajectories
+        signal = pilot.signal(own_value(self.critic))
+        self._starts.append(signal.starts)
+        return signal.trajectories
+
+    def agree(self, pilot: Pilot) -> None:
+        """Makes sure that a run that goes on does so with the critic that it had."""
+        if self._record is not None and isinstance(self.critic, FittedCritic):
+            self._record.agree("fitted critic", pilot.values(self.critic.function)[:32].tolist())
+
+    @property
+    def starts(self) -> NDArray[np.float64]:
+        """The critic's values of first observations: of resets, or of the trajectories while there are none."""
+        parts = self._reset_values or self._starts
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    @property
+    def resets(self) -> int:
+        """Resets so far."""
+        return sum(part.size for part in self._reset_values)
+
+    def reset(self, error: float, *, share: float, most: int) -> None:
+        """Resets until resets are a small share of the variance.
+
+        How many are taken is decided by the values of the trajectories' own first observations, not by those of
+        the resets: so the mean of these is not biased.
+
+        Args:
+            error: standard error of everything else.
+            share: of the variance, that the resets may have.
+            most: resets at most, at least 2.
+        """
+        spread = float(np.concatenate(self._starts).var(ddof=1))
+        wanted = most if error == 0 else min(most, spread * (1 - share) / share / error**2)
+        count = int(min(max(wanted, _FEWEST_RESETS), most))
+        started = time.perf_counter()
+        piece = self._simulator.num_envs if self.summing else _RESETS
+        for first in range(0, count, piece):
+            size = min(piece, count - first)
+            starts, seconds = self._resets.popleft() if self._resets else self._reset(first, size)
+            if starts.size != size:
+                raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
+            self._reset_values.append(starts)
+            self.reset_seconds += seconds
+        self.busy_seconds += time.perf_counter() - started
+
+    def recall(self, name: str, value: int) -> int:
+        """Returns what was decided in this round of a run that goes on; if nothing was, notes this."""
+        return value if self._record is None else int(self._record.recall(f"{name} of round {self._round}", value))
+
+    def finish_round(self, estimate: Estimate, warnings: Sequence[str]) -> None:
+        """Notes how far the run is, and what a reader of the estimate should know."""
+        if self._record is not None and not self._pieces:
+            self._record.note_progress(
+                Milestone(
+                    self._round,
+                    self.plain.transitions,
+                    self.trajectories,
+                    estimate.value,
+                    estimate.standard_error,
+                    estimate.degrees_of_freedom,
+                    estimate.skewness,
+                    estimate.effective_trajectories,
+                    estimate.largest_contribution,
+                    (*self._notes, *warnings),
+                )
+            )
+        self._round += 1
+
+    def _collect(self, lengths: NDArray[np.int64], view: View | None, bar: Progress) -> list[Piece]:
+        started = time.perf_counter()
+        pieces: list[Piece] = []
+        done = 0
+        while done < lengths.size:
+            piece = self._pieces.popleft() if self._pieces else self._simulate(lengths[done:], view)
+            part = piece.trajectories
+            if piece.round != self._round or not np.array_equal(part.lengths, lengths[done : done + len(part)]):
+                raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
+            if self._reward_range is not None:
+                check_rewards(part, self._reward_range)
+            pieces.append(piece)
+            done += len(part)
+            self.trajectories += len(part)
+            self.seconds += piece.seconds
+            self.plain.update(part)
+            bar.advance(part.transitions)
+        self.busy_seconds += time.perf_counter() - started
+        return pieces
+
+    def _simulate(self, lengths: NDArray[np.int64], view: View | None) -> Piece:
+        """Collects the first of these lengths: one for each environment, and more if they are quick."""
+        count = self._simulator.num_envs
+        if self._lockstep:
+            count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
+        elif self.seconds > 0:
+            rate = self.plain.transitions / self.seconds
+            count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
+        count = min(count, lengths.size)
+        seeds = trajectory_seeds(self._entropy, self.trajectories, count)
+        started = time.perf_counter()
+        try:
+            if view is None and self.critic is None:
+                piece = Piece(self._round, self._simulator.rollout(lengths[:count], seeds), 0.0)
+            else:
+                piece = self._observe(lengths[:count], seeds, view)
+        except SimulationError as error:
+            raise self._in_evaluation(error) from error.__cause__
+        piece = dataclasses.replace(piece, seconds=time.perf_counter() - started)
+        if self._record is not None:
+            self._record.append(piece)
+        return piece
+
+    def _in_evaluation(self, error: SimulationError) -> SimulationError:
+        return SimulationError(self.trajectories + error.trajectory, error.step, error.seed, error.reason)
+
+    def _observe(self, lengths: NDArray[np.int64], seeds: list[int], view: View | None) -> Piece:
+        assert isinstance(self._simulator, ObservingSimulator)
+        observed = self._simulator.observe(lengths, seeds)
+        if view is None:
+            assert self.critic is not None
+            made = signal(self.critic, observed, horizon=self.plain.horizon, gamma=self.plain.gamma)
+            return Piece(self._round, observed.trajectories, 0.0, signal=made.trajectories, starts=made.starts)
+        # One trajectory after the other, because an agent's value may be rounded by its place in the batch.
+        ends = np.cumsum(observed.trajectories.steps + 1)
+        rows = np.split(np.arange(ends[-1]), ends[:-1])
+        features = np.concatenate([view(take(observed.observations, part)) for part in rows])
+        return Piece(self._round, observed.trajectories, 0.0, features=features, terminated=observed.terminated)
+
+    def _reset(self, first: int, count: int) -> tuple[NDArray[np.float64], float]:
+        assert isinstance(self._simulator, ObservingSimulator) and self.critic is not None
+        started = time.perf_counter()
+        if self.summing:
+            assert isinstance(self._simulator, SummarisingSimulator)
+            values = self._simulator.start_values(seed_source(self._entropy, _RESET_STREAM), first, count, self.critic)
+            return values, time.perf_counter() - started
+        observations = self._simulator.starts(trajectory_seeds(self._entropy, first, count, stream=_RESET_STREAM))
+        starts = value(self.critic, observations, np.full(count, self.plain.horizon))
+        seconds = time.perf_counter() - started
+        if self._record is not None:
+            self._record.append_resets(first // _RESETS, starts, seconds)
+        return starts, seconds
+
+
+def _there(array: Any) -> Any:
+    if array is None:
+        raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
+    return array

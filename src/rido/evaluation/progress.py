@@ -1,0 +1,54 @@
+"""A progress bar with the estimate so far, for people who watch a terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from rido.core.estimate import Estimate
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+
+class Progress:
+    """Shows how much of a budget is spent and what is known so far; nothing where nobody would see it.
+
+    Args:
+        budget: transitions in all.
+        shown: whether to show anything; if None, when standard error is a terminal.
+    """
+
+    def __init__(self, budget: int, *, shown: bool | None) -> None:
+        self._budget = budget
+        self._shown = sys.stderr.isatty() if shown is None else shown
+        self._bar: RichProgress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Progress:
+        if self._shown:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as RichProgress
+
+            columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+            self._bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task("", total=self._budget)
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, transitions: int) -> None:
+        """Moves on by some transitions."""
+        if self._bar is not None and self._task is not None:
+            self._bar.advance(self._task, transitions)
+
+    def show(self, estimate: Estimate) -> None:
+        """Shows an estimate beside the bar."""
+        if self._bar is not None and self._task is not None:
+            text = f"{estimate.value:.5g} +- {estimate.standard_error:.2g}"
+            self._bar.update(self._task, description=text)

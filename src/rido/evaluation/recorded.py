@@ -1,0 +1,123 @@
+"""What a run file tells: the result so far, how it came about, and the weights that were found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.estimate import Estimate
+from rido.core.guarantee import guaranteed_interval
+from rido.core.moments import RewardMoments
+from rido.core.schedule import Schedule
+from rido.core.trajectories import concatenate
+from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
+from rido.storage.runfile import NOTES, REWARD_RANGE, RunFile, RunFileError
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run up to the last round that was finished.
+
+    Attributes:
+        evaluation: the result.
+        transitions: transitions taken up to the end of each round.
+        estimates: the estimate at the end of each round.
+        weights: the estimated weights f_t, with a critic those of its signal; empty where fewer than two
+            full-length trajectories tell of them.
+        configuration: what the run is of.
+    """
+
+    evaluation: Evaluation
+    transitions: tuple[int, ...]
+    estimates: tuple[Estimate, ...]
+    weights: NDArray[np.float64]
+    configuration: dict[str, Any]
+
+
+def read_run(path: str | Path) -> RecordedRun:
+    """Reads a run file; one that is being written is fine too.
+
+    Args:
+        path: the file that ``evaluate(run=...)`` wrote.
+
+    Returns:
+        What the file tells.
+    """
+    with RunFile.read(path) as file:
+        milestones = {milestone.round: milestone for milestone in file.progress()}
+        pieces = [piece for piece in file.pieces() if piece.round in milestones]
+        resets = list(file.resets())
+        configuration = file.configuration
+    if not milestones:
+        raise RunFileError(f"run file {path} has no finished round yet")
+    plain, signal = (RewardMoments(configuration["horizon"], gamma=configuration["gamma"]) for _ in range(2))
+    fitted = configuration.pop("fitted critic", None) is not None
+    notes = configuration.pop(NOTES, [])
+    edges = configuration.pop(REWARD_RANGE, None)
+    reward_range = None if edges is None else (edges[0], edges[1])
+    measured = configuration["costs"][2] if configuration["costs"] else 0
+    estimates: dict[int, Estimate] = {}  # by transitions: the last round may only have taken resets
+    for number, milestone in milestones.items():
+        for piece in (piece for piece in pieces if piece.round == number):
+            plain.update(piece.trajectories)
+            if piece.signal is not None:
+                signal.update(piece.signal)
+        # What a critic was fitted on serves for nothing else.
+        counts = signal.counts if fitted and signal.transitions else plain.counts
+        estimates[measured + milestone.transitions] = Estimate(
+            value=milestone.value,
+            standard_error=milestone.standard_error,
+            degrees_of_freedom=milestone.degrees_of_freedom,
+            schedule=Schedule(counts),
+            gamma=plain.gamma,
+            early_ends=plain.transitions < plain.counts.sum(),
+            skewness=milestone.skewness,
+            effective_trajectories=milestone.effective_trajectories,
+            largest_contribution=milestone.largest_contribution,
+        )
+    *_, last = estimates.values()
+    guaranteed = None
+    if reward_range is not None:
+        rounds = [[piece.trajectories for piece in pieces if piece.round == number] for number in milestones]
+        guaranteed = guaranteed_interval(
+            [concatenate(parts) for parts in rounds if parts],
+            horizon=plain.horizon,
+            gamma=plain.gamma,
+            reward_range=reward_range,
+            budget=configuration["first_budget"] or configuration["budget"],
+        )
+    learned = signal if signal.counts[-1] > 1 else plain
+    taken = sum(starts.size for starts, _ in resets)
+    critic = configuration["critic"] if configuration["critic"] != "auto" else "policy"
+    evaluation = Evaluation(
+        estimate=last,
+        transitions=measured + milestone.transitions + math.ceil(taken * configuration["resets"][1] if taken else 0),
+        trajectories=milestone.trajectories,
+        **uniform_transitions(plain, last),
+        strategy=configuration["strategy"],
+        environment=configuration["environment"],
+        policy=configuration["policy"],
+        seed=configuration["seed"],
+        reproducible=not notes,
+        seconds=sum(piece.seconds for piece in pieces),
+        planning_seconds=math.nan,
+        warnings=milestone.warnings,
+        critic=("fit" if fitted else critic) if signal.transitions else "none",
+        critic_gain=critic_gain(plain, last.standard_error) if signal.transitions else math.nan,
+        resets=taken,
+        reset_seconds=sum(seconds for _, seconds in resets),
+        reward_range=reward_range,
+        guaranteed_interval=guaranteed,
+    )
+    return RecordedRun(
+        evaluation=evaluation,
+        transitions=tuple(estimates),
+        estimates=tuple(estimates.values()),
+        weights=learned.weights() if learned.counts[-1] > 1 else np.zeros(0),
+        configuration=configuration,
+    )

@@ -1,0 +1,202 @@
+"""Evaluation: what evaluate() returns, and what it says of other ways to get there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rido.core.estimate import Estimate
+from rido.core.moments import Moments
+from rido.core.schedule import Schedule
+from rido.critics.fitted import spread
+
+_FOLDS = 10  # of trajectories, whose differences tell how uncertain a variance is
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a policy is.
+
+    Attributes:
+        estimate: the estimated return with its error bars.
+        schedule: planned samples of each time step that the estimate rests on; the pilot that a critic was fitted on
+            is not among them.
+        transitions: transitions taken in all, with what resets cost where they do.
+        trajectories: trajectories collected.
+        uniform_transitions: transitions that full-length trajectories alone would need for the same standard
+            error, an estimate; NaN where the data does not tell.
+        uniform_transitions_interval: its 95% interval.
+        strategy: name of the strategy.
+        environment: name of the environment.
+        policy: name of the policy.
+        seed: what all randomness came from. The same seed gives the same result where it is reproducible.
+        reproducible: whether the same seed gives the same result for any number of environments.
+        seconds: time that collecting took, planning not counted.
+        planning_seconds: time that planning and statistics took.
+        warnings: what the reader should know before trusting the numbers.
+        critic: name of the critic that carried the estimate: "policy", "fit", a function's name, or "none".
+        critic_gain: how many times the variance would have been larger without the critic, at equal transitions and
+            under the best schedule for plain rewards; NaN where there is no critic or the data does not tell.
+        resets: resets taken for the critic's expectation over first states.
+        reset_seconds: time that they took.
+        reward_range: lowest and highest possible reward, if they were given.
+        guaranteed_interval: holds the expected return with at least 95% for any rewards in that range; None where no
+            range was given.
+    """
+
+    estimate: Estimate
+    transitions: int
+    trajectories: int
+    uniform_transitions: float
+    strategy: str
+    environment: str
+    policy: str
+    seed: int
+    reproducible: bool
+    seconds: float
+    planning_seconds: float
+    warnings: tuple[str, ...] = ()
+    critic: str = "none"
+    critic_gain: float = math.nan
+    resets: int = 0
+    reset_seconds: float = 0.0
+    reward_range: tuple[float, float] | None = None
+    guaranteed_interval: tuple[float, float] | None = None
+    uniform_transitions_interval: tuple[float, float] = (math.nan, math.nan)
+
+    @property
+    def value(self) -> float:
+        """The estimated expected return."""
+        return self.estimate.value
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the value."""
+        return self.estimate.standard_error
+
+    @property
+    def schedule(self) -> Schedule:
+        """Planned samples of each time step."""
+        return self.estimate.schedule
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Returns the interval that holds the expected return with about this confidence."""
+        return self.estimate.interval(confidence)
+
+    def summary(self) -> str:
+        """Returns what was found, in a few lines."""
+        low, high = self.interval()
+        lines = [
+            f"{self.policy} in {self.environment}: {self.value:.6g}, 95% interval [{low:.6g}, {high:.6g}]",
+            f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.schedule.horizon} "
+            f"steps, gamma {self.estimate.gamma:g}, strategy {self.strategy}",
+        ]
+        if self.reward_range is not None and self.guaranteed_interval is not None:
+            (lowest, highest), (least, most) = self.reward_range, self.guaranteed_interval
+            lines.insert(1, f"guaranteed for rewards in [{lowest:.6g}, {highest:.6g}]: [{least:.6g}, {most:.6g}]")
+        if math.isfinite(self.uniform_transitions) and self.strategy != "uniform":
+            least, most = self.uniform_transitions_interval
+            about = f"about {_rounded(self.uniform_transitions)} transitions"
+            needed = f"{about} for this ({_rounded(least)} to {_rounded(most)})"
+            lines.append(f"uniform evaluation would have needed {needed}")
+        if self.critic != "none":
+            gain = f": {self.critic_gain:.3g} times less variance" if math.isfinite(self.critic_gain) else ""
+            lines.append(f"critic {self.critic}{gain}, {self.resets:,} resets in {self.reset_seconds:.2g} s")
+        full = int(self.schedule.counts[-1])
+        lines.append(
+            f"{full:,} trajectories of full length: outcomes rarer than 1 in {max(1, full // 3)} may be unseen"
+        )
+        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything as plain numbers, strings and lists, with None where a number is not finite."""
+        low, high = self.interval()
+        numbers = {
+            "value": self.value,
+            "standard_error": self.standard_error,
+            "interval_low": low,
+            "interval_high": high,
+            "uniform_transitions": self.uniform_transitions,
+            "uniform_transitions_low": self.uniform_transitions_interval[0],
+            "uniform_transitions_high": self.uniform_transitions_interval[1],
+            "critic_gain": self.critic_gain,
+        }
+        return {
+            "environment": self.environment,
+            "policy": self.policy,
+            "strategy": self.strategy,
+            **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
+            "confidence": 0.95,
+            "gamma": self.estimate.gamma,
+            "horizon": self.schedule.horizon,
+            "transitions": self.transitions,
+            "trajectories": self.trajectories,
+            "counts": self.schedule.counts.tolist(),
+            "seed": self.seed,
+            "reproducible": self.reproducible,
+            "seconds": self.seconds,
+            "planning_seconds": self.planning_seconds,
+            "critic": self.critic,
+            "resets": self.resets,
+            "reset_seconds": self.reset_seconds,
+            "reward_range": _plain(self.reward_range),
+            "guaranteed_interval": _plain(self.guaranteed_interval),
+            "warnings": list(self.warnings),
+        }
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws how many samples each time step got; needs the extra ``plot``."""
+        from rido.plots import plot_schedule
+
+        return plot_schedule(self.schedule, ax=ax)
+
+    def _repr_html_(self) -> str:
+        from rido.plots.report import evaluation_html
+
+        return evaluation_html(self)
+
+
+def _plain(edges: tuple[float, float] | None) -> list[float | None] | None:
+    return None if edges is None else [edge if math.isfinite(edge) else None for edge in edges]
+
+
+def _rounded(number: float) -> str:
+    """Returns a number with two digits, which is as much as an estimate of a variance can tell."""
+    return f"{float(f'{number:.2g}'):,.0f}"
+
+
+def uniform_transitions(plain: Moments, estimate: Estimate) -> dict[str, Any]:
+    """Returns what full-length trajectories would cost for the standard error of an estimate, and its 95% interval.
+
+    Both are estimates: the variance of a return, whose error is that of its mean over folds of the trajectories, and
+    the squared standard error, as uncertain as its effective number of trajectories makes it.
+
+    Args:
+        plain: moments of plain rewards.
+        estimate: what was reached, with a critic or without.
+
+    Returns:
+        The fields of an :class:`Evaluation`; NaN where the data does not tell.
+    """
+    value, low, high = math.nan, math.nan, math.nan
+    full = int(plain.counts[-1])
+    if 0 < estimate.standard_error < math.inf and full > 1:
+        folds = plain.weights_by_fold(min(_FOLDS, full)).sum(axis=1)
+        variance = float(folds.sum())  # of the return of one trajectory
+        if variance > 0:
+            value = variance / estimate.standard_error**2 * float(plain.survival.sum())
+            noise = float(folds.var(ddof=1)) * folds.size / variance**2 + 1 / estimate.effective_trajectories
+            factor = math.exp(1.96 * math.sqrt(noise))
+            low, high = value / factor, value * factor
+    return {"uniform_transitions": value, "uniform_transitions_interval": (low, high)}
+
+
+def critic_gain(plain: Moments, error: float) -> float:
+    """Returns the variance that plain rewards would leave under their best schedule, over that which was reached."""
+    if not 0 < error < math.inf or plain.counts[-1] < 2:
+        return math.nan
+    return spread([plain]) / plain.transitions / error**2

@@ -1,0 +1,239 @@
+"""Budgets of time: what steps and resets cost in a simulator, and how many transitions the seconds left pay for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rido.core.schedule import Schedule
+from rido.evaluation.collector import Collector
+from rido.simulators.base import Simulator, trajectory_seeds
+from rido.storage.runfile import RunFile
+from rido.strategies import Strategy
+
+_MEASURING = 0.02  # share of a time budget that goes into measuring what steps and resets cost
+_MEASURED = 0.05  # share of a budget of transitions that goes there at most
+_LEAST_LENGTHS = 4  # steps that each trajectory of a measurement takes together, if the transitions pay for them
+_RESET_TIME = 0.1  # share of a time budget that is kept for resets where there is a critic
+_MOST_TRAJECTORIES = 256  # of one measurement
+_GROWTH = 16  # of their lengths from one to the next
+_STREAM = 7  # of seeds: what is measured is thrown away and must not be met again
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What trajectories cost when many are collected at once.
+
+    Attributes:
+        per_step: seconds of a step.
+        per_reset: seconds of beginning a trajectory.
+        transitions: what measuring took.
+    """
+
+    per_step: float
+    per_reset: float
+    transitions: int = 0
+
+    @property
+    def reset_price(self) -> float:
+        """What beginning a trajectory costs, in steps."""
+        return self.per_reset / self.per_step
+
+    def rate(self, length: float) -> float:
+        """Returns transitions per second of trajectories of this length."""
+        return length / (self.per_reset + self.per_step * length)
+
+
+def measure_costs(simulator: Simulator, horizon: int, seconds: float, entropy: int, most: int | None = None) -> Costs:
+    """Measures what steps and resets cost, with trajectories that are thrown away.
+
+    They are of one step first and then ever longer, and their times are split as ``resets * per_reset + steps *
+    per_step`` with the least relative error. Because none of them is used for the estimate, plans that rest on these
+    costs select nothing.
+
+    Args:
+        simulator: what is measured.
+        horizon: the longest trajectory.
+        seconds: measuring ends when it has taken so long, but not before two lengths were tried.
+        entropy: what the seeds come from.
+        most: transitions to take at most, at least 2; as many as it takes if not given.
+    """
+    count = min(simulator.num_envs, _MOST_TRAJECTORIES)
+    if most is not None:
+        count = max(1, min(count, most // _LEAST_LENGTHS))
+    seeds = trajectory_seeds(entropy, 0, count, stream=_STREAM)
+    # The first rollout makes environments, which is no reset.
+    transitions = simulator.rollout(np.ones(count, dtype=np.int64), seeds).transitions
+    rows, length, spent = [], 1, 0.0
+    while True:
+        started = time.perf_counter()
+        batch = simulator.rollout(np.full(count, length), seeds)
+        taken = max(time.perf_counter() - started, 1e-9)
+        rows.append([count / taken, batch.transitions / taken])
+        spent += taken
+        transitions += batch.transitions
+        longer = min(_GROWTH * length, horizon if most is None else min(horizon, (most - transitions) // count))
+        if longer <= length or (length > 1 and spent >= seconds):
+            break
+        length = longer
+    from scipy.optimize import nnls  # not by `import rido`
+
+    (per_reset, per_step), _ = nnls(np.array(rows), np.ones(len(rows)))
+    if per_step == 0:  # only a single length was measured, or steps cost nothing beside resets
+        per_reset, per_step = 0.0, float(np.mean([1 / transitions for _, transitions in rows]))
+    return Costs(float(per_step), float(per_reset), transitions)
+
+
+class Clock:
+    """Turns seconds into budgets of transitions, a half of what is left at a time.
+
+    The rate at which transitions come depends on the planned lengths, on early ends and on what else the machine
+    does. So each plan may spend what half of the seconds left will pay for at the latest rate, and the last one
+    all. A started trajectory always finishes: dropping slow ones would bias the estimate. The time may therefore be
+    exceeded a little, as far as the rate is wrong for the last plan.
+
+    Args:
+        seconds: to spend in all.
+        horizon: steps of a full trajectory; what is left when it does not pay for one stays unspent.
+        elapsed: seconds spent before, by the part of the run that was recorded.
+        now: a clock that never goes back.
+    """
+
+    def __init__(
+        self, seconds: float, horizon: int, *, elapsed: float = 0.0, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._now = now
+        self._end = now() + seconds - elapsed
+        self._horizon = horizon
+
+    @property
+    def left(self) -> float:
+        """Seconds left, at least 0."""
+        return max(0.0, self._end - self._now())
+
+    def budget(self, spent: int, rate: float) -> int:
+        """Returns the transitions that may have been spent after the next plan.
+
+        Args:
+            spent: transitions so far.
+            rate: latest transitions per second.
+        """
+        affordable = self.left * rate
+        if affordable < self._horizon:
+            return spent
+        half = affordable / 2
+        return spent + int(half if half >= 2 * self._horizon else affordable)
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """A budget of time.
+
+    Attributes:
+        seconds: to spend in all.
+        costs: of steps and resets.
+        clock: what is left for trajectories.
+        ends: when everything is to be over, by ``time.monotonic()``.
+        most: transitions at most, if they are limited too, without those that measuring took.
+        first: the budget that the first plan was for, where a run goes on.
+    """
+
+    seconds: float
+    costs: Costs
+    clock: Clock
+    ends: float
+    most: int | None
+    first: int | None
+
+    @classmethod
+    def measure(
+        cls,
+        simulator: Simulator,
+        horizon: int,
+        seconds: float,
+        started: float,
+        has_critic: bool,
+        seed: int | None,
+        run: str | Path | None,
+        most: int | None,
+    ) -> Allowance:
+        """Measures costs, or takes those of the run that goes on."""
+        elapsed, costs, first = 0.0, None, None
+        if run is not None and Path(run).exists():
+            with RunFile.read(run) as record:
+                elapsed = sum(piece.seconds for piece in record.pieces())
+                if record.configuration.get("costs"):
+                    costs = Costs(*record.configuration["costs"])
+                    first = record.configuration["first_budget"]
+        if costs is None:
+            measured = None if most is None else max(2, int(_MEASURED * most))
+            costs = measure_costs(simulator, horizon, _MEASURING * seconds, seed or 0, measured)
+        elapsed += time.monotonic() - started
+        share = 1 - _RESET_TIME if has_critic else 1.0
+        clock = Clock(share * seconds, horizon, elapsed=elapsed)
+        left = None if most is None else most - costs.transitions
+        return cls(seconds, costs, clock, time.monotonic() + seconds - elapsed, left, first)
+
+    @property
+    def budget(self) -> int | None:
+        """Transitions at most, with those that measuring took."""
+        return None if self.most is None else self.most + self.costs.transitions
+
+    def first_budget(self, horizon: int) -> int:
+        """Returns what the time would pay for if all trajectories had full length, the budget at most."""
+        if self.first is not None:
+            return self.first
+        if self.most is not None and self.most < 2 * horizon:
+            raise ValueError(
+                f"budget must pay for two full trajectories, {2 * horizon} steps, and {self.costs.transitions} to "
+                f"measure what a step costs, got {self.budget}"
+            )
+        affordable = int(self.clock.left * self.costs.rate(horizon))
+        if affordable < 2 * horizon:
+            least = self.seconds - self.clock.left + 2 * horizon / self.costs.rate(horizon)
+            raise ValueError(
+                f"time_budget must pay for two full trajectories, here about {least:.3g} seconds with what comes "
+                f"before them, got {self.seconds:g}"
+            )
+        return affordable if self.most is None else min(affordable, self.most)
+
+
+class Pace:
+    """Asks a strategy for what the budget of time pays for, if there is one.
+
+    Args:
+        allowance: the budget of time.
+        horizon: number of time steps.
+        collector: says what was collected, and how fast.
+        reserve: transitions that are kept for resets.
+    """
+
+    def __init__(self, allowance: Allowance | None, horizon: int, collector: Collector, reserve: int) -> None:
+        self._allowance = allowance
+        self._collector = collector
+        self._reserve = reserve
+        self._before = (0, 0.0)
+        self._plans = 0
+        self._rate = 0.0 if allowance is None else allowance.costs.rate(horizon)
+
+    def ask(self, strategy: Strategy) -> Schedule | None:
+        """Returns what to collect next; None when time or transitions are spent."""
+        if self._allowance is not None:
+            now = (self._collector.plain.transitions, self._collector.seconds)
+            if now[1] > self._before[1]:
+                self._rate = (now[0] - self._before[0]) / (now[1] - self._before[1])
+            self._before = now
+            # What follows the pilot may be much shorter trajectories, at a rate that was not seen yet.
+            rate = min(self._rate, self._allowance.costs.rate(1)) if self._plans == 1 else self._rate
+            self._plans += 1
+            budget = self._allowance.clock.budget(strategy.spent, rate)
+            if strategy.spent == 0:  # without two full trajectories there is no estimate, even if fitting took the time
+                budget = max(budget, 2 * strategy.horizon)
+            if self._allowance.most is not None:  # with what a critic was fitted on
+                budget = min(budget, self._allowance.most - self._reserve - now[0] + strategy.spent)
+            strategy.budget = self._collector.recall("budget", budget)
+        return strategy.ask()

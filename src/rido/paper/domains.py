@@ -1,0 +1,213 @@
+"""The paper's domains as banks of recorded trajectories: what is studied, with which policy, and how well it is known.
+
+A truncated trajectory is the beginning of a full one, so a bank of full-length trajectories that is recorded once makes
+thousands of repetitions affordable. The bank is the world of the study: its mean return is the truth exactly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.paper.storage import write_whole
+from rido.simulators.bank import BankSimulator
+from rido.simulators.base import trajectory_seeds
+
+Array = NDArray[np.float64]
+
+GAMMAS = (0.999, 0.99)
+"""The higher and the lower discount factor of every domain; the paper names them for Ant."""
+
+PART = 200
+"""Rows that are recorded at once; a bank is a folder of such parts, and more of them can be added."""
+
+_SEED = 2026
+_ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One of the paper's domains, with the settings that its Table 1 gives and the ones that it leaves open.
+
+    Attributes:
+        name: in files and on the command line.
+        title: in pictures.
+        env: Gymnasium id.
+        horizon: steps T. The paper gives 500 for Ant and HalfCheetah and asks that T divides b twice or more.
+        batch: b of the paper's Table 1.
+        budgets: transitions of the runs.
+        schedule_budget: the one among them whose schedules are drawn.
+        rows: trajectories of a full bank.
+        trained: whether a trained agent acts; if not, the domain has a policy of its own.
+        zoo: where the RL Baselines3 Zoo keeps its agent, algorithm and environment; None if there is none for it.
+        own_policy_of_gamma: whether the domain's own policy is another one for another discount factor.
+        env_kwargs: arguments of the environment.
+    """
+
+    name: str
+    title: str
+    env: str
+    horizon: int
+    batch: int
+    budgets: tuple[int, ...]
+    schedule_budget: int
+    rows: int
+    trained: bool = False
+    zoo: tuple[str, str] | None = None
+    own_policy_of_gamma: bool = False
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+_SMALL = (1000, 2000, 3000, 5000, 10_000)
+_LARGE = (6000, 9000, 12_000, 15_000, 20_000)
+
+MAIN = (
+    Domain("pendulum", "Pendulum", "Pendulum-v1", 100, 500, _SMALL, 5000, 20_000, True, ("ppo", "Pendulum-v1")),
+    Domain("lqg", "LQG", "rido/LQG-v0", 100, 500, _SMALL, 5000, 200_000, own_policy_of_gamma=True),
+    Domain("navigation", "Navigation", "rido/Navigation-v0", 100, 1000, (2000, 3000, 4000, 5000, 10_000), 5000, 50_000),
+    Domain("ant", "Ant", "Ant-v5", 500, 3000, _LARGE, 20_000, 8000, True, ("trpo", "Ant-v3"), env_kwargs=_ANT),
+)
+"""The domains of the main figure and of the schedules."""
+
+ADDITIONAL = (
+    Domain(
+        "swimmer", "Swimmer", "Swimmer-v5", 500, 1000, (2000, 4000, 6000, 8000, 10_000), 10_000, 4000, True,
+        ("trpo", "Swimmer-v3"),
+    ),
+    Domain("reacher", "Reacher", "Reacher-v5", 50, 450, (900, 1800, 2700, 3600, 4500), 4500, 10_000, True),
+    Domain(
+        "halfcheetah", "HalfCheetah", "HalfCheetah-v5", 500, 3000, _LARGE, 20_000, 4000, True,
+        ("ppo", "HalfCheetah-v3"),
+    ),
+)  # fmt: skip
+"""The domains of the appendix."""
+
+EXAMPLES = (
+    Domain("example1", "Example 1", "rido/LastStep-v0", 10, 100, (), 10_000, 50_000),
+    Domain("example2", "Example 2", "rido/FirstStep-v0", 10, 100, (), 10_000, 50_000),
+)
+"""The paper's two examples: all reward in the last step, and all of it in the first one."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A domain with the policy that acts in it: all that a process needs to record its bank or to read it.
+
+    Attributes:
+        domain: the domain.
+        gamma: the discount factor that the policy is made for; None where that does not matter.
+        policy: file of a trained agent; None for the domain's own policy.
+        rows: trajectories of the bank.
+        folder: of all banks.
+    """
+
+    domain: Domain
+    gamma: float | None
+    policy: Path | None
+    rows: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """Name of the bank: other policies and discount factors have other banks."""
+        parts = [self.domain.name]
+        if self.gamma is not None:
+            parts.append(f"{self.gamma:g}")
+        if self.policy is not None:
+            parts.append(hashlib.sha256(self.policy.read_bytes()).hexdigest()[:8])
+        return "-".join(parts)
+
+    def parts(self) -> list[Path]:
+        """Returns the files that make up the bank, there or not."""
+        return [self.folder / self.name / f"{part:04d}.npz" for part in range(math.ceil(self.rows / PART))]
+
+    def simulator(self, num_envs: int | None = None) -> Any:
+        """Returns a simulator that takes real steps."""
+        from rido.simulators.gymnasium import GymnasiumSimulator
+
+        return GymnasiumSimulator(
+            self.domain.env,
+            self.policy,
+            horizon=self.domain.horizon,
+            gamma=GAMMAS[0] if self.gamma is None else self.gamma,
+            env_kwargs=self.domain.env_kwargs,
+            num_envs=num_envs,
+        )
+
+
+def record(source: Source, path: Path) -> None:
+    """Records one part of a bank, whose trajectories depend on its number alone."""
+    horizon, first = source.domain.horizon, int(path.stem) * PART
+    simulator = source.simulator()
+    try:
+        observed = simulator.observe(np.full(PART, horizon), trajectory_seeds(_SEED, first, PART))
+    finally:
+        simulator.close()
+    steps = observed.trajectories.steps
+    observations = np.zeros((PART, horizon + 1, *observed.observations.shape[1:]), np.float32)
+    observations[np.arange(horizon + 1) <= steps[:, None]] = observed.observations
+    with write_whole(path) as file:
+        np.savez(file, rewards=observed.trajectories.rewards, steps=steps, observations=observations)
+
+
+@cache
+def rewards_of(source: Source) -> tuple[Array, NDArray[np.int64]]:
+    """Returns the rewards of a recorded bank, shape (rows, horizon), and the steps until each row ended."""
+    parts = [np.load(path) for path in source.parts()]
+    return tuple(np.concatenate([part[name] for part in parts]) for name in ("rewards", "steps"))  # type: ignore[return-value]
+
+
+@cache
+def world_of(source: Source) -> BankSimulator:
+    """Returns a recorded bank as a simulator that shows observations, with the policy that acted."""
+    observations = np.concatenate([np.load(path)["observations"] for path in source.parts()])
+    world = BankSimulator(*rewards_of(source), observations)
+    simulator = source.simulator(num_envs=1)
+    world.policy = simulator.policy
+    simulator.close()
+    return world
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How well a bank knows its domain.
+
+    Attributes:
+        truth: mean return of the bank.
+        truth_error: its standard error as an estimate of the domain's.
+        variance_error: relative standard error of the variance of its returns: so much may any mean squared error be
+            off that is measured on the bank, because other trajectories were not recorded.
+        closed_form: the expected return where a formula is known, else NaN.
+        ended: share of the trajectories that the environment ended early.
+    """
+
+    truth: float
+    truth_error: float
+    variance_error: float
+    closed_form: float
+    ended: float
+
+
+def precision(source: Source, gamma: float) -> Precision:
+    """Returns how well a bank knows its domain at a discount factor."""
+    from rido.simulators.envs import lqg
+
+    rewards, steps = rewards_of(source)
+    domain = source.domain
+    returns = rewards @ gamma ** np.arange(domain.horizon)
+    centred = (returns - returns.mean()) ** 2
+    return Precision(
+        truth=float(returns.mean()),
+        truth_error=float(returns.std(ddof=1)) / math.sqrt(returns.size),
+        variance_error=float(centred.std(ddof=1) / centred.mean()) / math.sqrt(returns.size),
+        closed_form=float(lqg.expected_return(domain.horizon, gamma)) if domain.name == "lqg" else math.nan,
+        ended=float(np.mean(steps < domain.horizon)),
+    )

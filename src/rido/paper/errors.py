@@ -1,0 +1,144 @@
+"""The mean squared error and the schedules of every strategy in one domain, at one discount factor and budget."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.paper.domains import Source, rewards_of, world_of
+from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
+from rido.study.compare import Bank, Comparison, compare
+
+Array = NDArray[np.float64]
+
+PAPER = ("uniform", "robust", "rido")
+"""The strategies that the paper compares."""
+
+BEYOND = ("oracle", "adaptive", "adaptive + critic")
+"""What stands beside them here."""
+
+CRITIC_SHARE = 4
+"""A critic is fitted anew in every run, which takes long: there is one such run for so many others."""
+
+FEWEST_CRITIC_RUNS = 10
+
+
+def compare_strategies(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
+    """Runs every strategy without a critic many times; all of them see the same random numbers."""
+    rewards, steps = rewards_of(source)
+    strategies: Mapping[str, Callable[..., Strategy]] = {
+        "uniform": Uniform,
+        "robust": Robust,
+        "rido": partial(Rido, batch=source.domain.batch),
+        "oracle": Bank(rewards, gamma=gamma, steps=steps).strategy("oracle"),
+        "adaptive": Adaptive,
+    }
+    comparison = compare(
+        strategies,
+        rewards,
+        budget=budget,
+        gamma=gamma,
+        steps=steps,
+        repetitions=runs,
+        seed=_seed(source, gamma, budget),
+    )
+    return {
+        "truth": comparison.truth,
+        "weights": comparison.weights.tolist(),
+        "oracle_variance": comparison.oracle_variance,
+        "strategies": {name: _numbers(comparison, name) for name in strategies},
+    }
+
+
+def evaluate_with_critic(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
+    """Runs the adaptive strategy with a critic many times: LQG's true value function, elsewhere the best to be had."""
+    import rido
+
+    world, domain = world_of(source), source.domain
+    critic = _riccati_value(domain.horizon, gamma) if domain.name == "lqg" else "auto"
+    seed = _seed(source, gamma, budget)
+    results = [
+        rido.evaluate(
+            world, budget=budget, gamma=gamma, horizon=domain.horizon, critic=critic, seed=seed + run, progress=False
+        )
+        for run in range(runs)
+    ]
+    truth = world.expected_return(gamma)
+    errors = np.array([result.value for result in results]) - truth
+    counts = np.array([result.schedule.counts for result in results])
+    intervals = [result.interval() for result in results]
+    return {
+        "strategies": {
+            "adaptive + critic": {
+                **mean_square(errors),
+                "bias": float(errors.mean()),
+                "coverage": float(np.mean([low <= truth <= high for low, high in intervals])),
+                "transitions": float(np.mean([result.transitions for result in results])),
+                "errors": short(errors),
+                **mean_counts(counts),
+            }
+        }
+    }
+
+
+def mean_square(errors: Array) -> dict[str, float]:
+    """Returns the mean of squared errors and its 95% interval."""
+    squares = np.asarray(errors) ** 2
+    half_width = 1.96 * float(squares.std(ddof=1)) / math.sqrt(squares.size)
+    mean = float(squares.mean())
+    return {"mse": mean, "mse_low": max(0.0, mean - half_width), "mse_high": mean + half_width}
+
+
+def mean_counts(counts: NDArray[Any]) -> dict[str, list[float]]:
+    """Returns the mean schedule of runs, one row each, and the band that holds 95% of them."""
+    low, high = np.quantile(counts, [0.025, 0.975], axis=0)
+    return {"counts": short(counts.mean(axis=0)), "counts_low": short(low), "counts_high": short(high)}
+
+
+def short(values: Array) -> list[float]:
+    """Six digits are all that a study of a thousand runs can tell."""
+    return [float(f"{value:.6g}") for value in values]
+
+
+def _numbers(comparison: Comparison, name: str) -> dict[str, Any]:
+    result = comparison[name]
+    return {
+        "mse": result.mse,
+        "mse_low": result.mse_interval[0],
+        "mse_high": result.mse_interval[1],
+        "relative_variance": result.relative_variance,
+        "relative_variance_error": result.relative_variance_error,
+        "bias": result.bias,
+        "coverage": result.coverage,
+        "transitions": result.transitions,
+        "errors": short(result.errors),
+        "counts": short(result.counts),
+        "counts_low": short(result.counts_low),
+        "counts_high": short(result.counts_high),
+    }
+
+
+def _seed(source: Source, gamma: float, budget: int) -> int:
+    """Every budget is a new experiment, as in the paper: no data is used twice."""
+    return zlib.crc32(f"{source.domain.name} {gamma:g} {budget}".encode())
+
+
+def _riccati_value(horizon: int, gamma: float) -> Callable[[NDArray[Any], NDArray[np.int64]], Array]:
+    """Returns the value function of LQG's policy, quadratic in the state, as a critic."""
+    from rido.simulators.envs import lqg
+
+    constant, at_one = np.array([lqg.value([0.0, 1.0], steps, gamma) for steps in range(horizon + 1)]).T
+
+    def value(observations: NDArray[Any], steps_to_go: NDArray[np.int64]) -> Array:
+        states = observations[:, 0].astype(np.float64)
+        result: Array = constant[steps_to_go] + (at_one - constant)[steps_to_go] * states**2
+        return result
+
+    value.rowwise = True  # type: ignore[attr-defined]
+    return value

@@ -1,0 +1,67 @@
+"""Making plain arrays of Stable-Baselines3 agents: files that need neither torch nor trust."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.policies.npz import MlpPolicy
+
+
+def export(model: Any, about: Mapping[str, Any] | None = None) -> MlpPolicy:
+    """Make plain arrays of a PPO, A2C or TRPO agent.
+
+    Args:
+        model: A Stable-Baselines3 or sb3-contrib model, with its VecNormalize if it was trained with one. Observations
+            are vectors, layers are linear with tanh between them, and actions are discrete, or vectors that are normal
+            and not squashed.
+        about: What the file is to say on the agent's origin; anything that JSON can hold.
+
+    Returns:
+        The agent; its ``save`` writes the file.
+    """
+    policy, normalised = model.policy, model.get_vec_normalize_env()
+    kind = type(getattr(policy, "action_dist", None)).__name__
+    if kind == "CategoricalDistribution":
+        actions = {"choices": policy.action_space.n}
+    elif kind == "DiagGaussianDistribution":
+        actions = {"low": policy.action_space.low, "high": policy.action_space.high}
+        actions["log_std"] = policy.log_std.detach().cpu().numpy()
+    else:
+        raise ValueError(
+            f"model must be a PPO, A2C or TRPO agent with discrete or normal actions, got {type(model).__name__}"
+        )
+    mean, deviation, limit, scale = np.zeros(policy.observation_space.shape), 1.0, np.inf, 1.0
+    if normalised is not None and normalised.norm_obs:
+        mean, limit = normalised.obs_rms.mean, normalised.clip_obs
+        deviation = np.sqrt(normalised.obs_rms.var + normalised.epsilon)
+    if normalised is not None and normalised.norm_reward:
+        scale = np.sqrt(normalised.ret_rms.var + normalised.epsilon)
+    bodies = policy.mlp_extractor
+    arrays = {
+        **_layers("actor", [*bodies.policy_net, policy.action_net]),
+        **_layers("critic", [*bodies.value_net, policy.value_net], scale),
+        **actions,
+        "mean": mean,
+        "deviation": np.broadcast_to(deviation, mean.shape),
+        "limit": limit,
+    }
+    plain: dict[str, NDArray[Any]] = {key: np.array(array, np.float32) for key, array in arrays.items()}
+    return MlpPolicy({**plain, "gamma": np.array(model.gamma), "about": np.array(json.dumps(dict(about or {})))})
+
+
+def _layers(part: str, modules: list[Any], scale: float = 1.0) -> dict[str, NDArray[Any]]:
+    """Arrays of torch modules, the last layer's multiplied by ``scale``."""
+    kinds = [type(module).__name__ for module in modules]
+    if set(kinds[::2]) != {"Linear"} or set(kinds[1::2]) - {"Tanh"}:
+        raise ValueError(f"model must have linear layers with tanh between them, got {', '.join(kinds)}")
+    arrays: dict[str, NDArray[Any]] = {}
+    for number, module in enumerate(modules[::2]):
+        factor = scale if module is modules[-1] else 1.0
+        arrays[f"{part}.{number}.weight"] = module.weight.detach().cpu().numpy().T * factor
+        arrays[f"{part}.{number}.bias"] = module.bias.detach().cpu().numpy() * factor
+    return arrays

@@ -1,0 +1,29 @@
+"""The paper's domains as Gymnasium environments; importing this package registers them.
+
+``rido/LQG-v0``, ``rido/Navigation-v0``, ``rido/FirstStep-v0`` and ``rido/LastStep-v0``, each as a single
+environment (``gymnasium.make``) and as a vectorised one in numpy (``gymnasium.make_vec``) with the same
+trajectories for the same seeds. None of them ends by itself, and none has a time limit.
+"""
+
+from rido.simulators.envs.examples import FirstStepEnv, FirstStepVectorEnv, LastStepEnv, LastStepVectorEnv
+from rido.simulators.envs.lqg import LinearPolicy, LQGEnv, LQGVectorEnv
+from rido.simulators.envs.navigation import NavigationEnv, NavigationVectorEnv, expert
+from rido.simulators.envs.registration import ENV_IDS, default_policy, register_envs
+
+__all__ = [
+    "ENV_IDS",
+    "FirstStepEnv",
+    "FirstStepVectorEnv",
+    "LQGEnv",
+    "LQGVectorEnv",
+    "LastStepEnv",
+    "LastStepVectorEnv",
+    "LinearPolicy",
+    "NavigationEnv",
+    "NavigationVectorEnv",
+    "default_policy",
+    "expert",
+    "register_envs",
+]
+
+register_envs()

@@ -1,0 +1,184 @@
+"""What the paper's domains share: resets, noise and seeds of a vectorised environment that never ends.
+
+A domain says how one trajectory starts and how a batch of states moves on; everything else is here. The
+single environment is a batch of one, so the dynamics are written once.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from rido.core import checks
+
+Array = npt.NDArray[np.float64]
+NoiseReading = Literal["variance", "deviation"]
+
+_BLOCK = 64  # steps of noise drawn at once for a trajectory
+
+
+def deviation(parameter: float, noise: NoiseReading) -> float:
+    """Standard deviation meant by the second parameter of the paper's N(mean, parameter).
+
+    Args:
+        parameter: The number that the paper gives.
+        noise: How to read it.
+    """
+    checks.choice("noise", noise, ("variance", "deviation"))
+    return float(np.sqrt(parameter)) if noise == "variance" else parameter
+
+
+class DomainVectorEnv(VectorEnv[Array, npt.NDArray[Any], npt.NDArray[Any]]):
+    """A batch of independent trajectories whose states live in one array.
+
+    Sub-environments never terminate and are never truncated: whoever steps them chooses the length. They are
+    reset as Gymnasium's ``SyncVectorEnv`` does it without autoreset, some of them with
+    ``options={"reset_mask": mask}`` (and, unlike there, the caller's ``options`` are left as they were).
+
+    Each sub-environment draws from its own generator only, seeded by its own seed, so a trajectory does not
+    depend on its row nor on the number of rows.
+
+    Args:
+        num_envs: Number of sub-environments, at least 1.
+        observation_space: Of one sub-environment: a one-dimensional ``Box`` of float64, the state itself.
+        action_space: Of one sub-environment.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.DISABLED}  # type: ignore[misc]
+    noise_size: ClassVar[int]
+    """Standard normal variates that one step of one trajectory uses."""
+
+    def __init__(self, num_envs: int, *, observation_space: gym.spaces.Box, action_space: gym.Space[Any]) -> None:
+        num_envs = checks.integer("num_envs", num_envs, least=1)
+        self.num_envs = num_envs
+        self.single_observation_space = observation_space
+        self.single_action_space = action_space
+        self.observation_space = batch_space(observation_space, num_envs)
+        self.action_space = batch_space(action_space, num_envs)
+        self._state_shape = observation_space.shape
+        self.generators: list[np.random.Generator | None] = [None] * num_envs
+        self._states: Array | None = None
+        self._noise = np.empty((num_envs, _BLOCK, self.noise_size))
+        self._used = np.zeros(num_envs, dtype=np.intp)
+        self._rows = np.arange(num_envs)
+
+    @abstractmethod
+    def start(self, generator: np.random.Generator) -> Array:
+        """State in which one trajectory starts."""
+
+    @abstractmethod
+    def transition(self, states: Array, actions: npt.NDArray[Any], noise: Array) -> tuple[Array, Array]:
+        """Next states, in a new array, and rewards.
+
+        Args:
+            states: One row per sub-environment.
+            actions: One row per sub-environment.
+            noise: Standard normal variates, ``noise_size`` per row.
+        """
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start new trajectories.
+
+        Args:
+            seed: One seed per sub-environment, or an integer for ``seed, seed + 1, ...``. Where it is None
+                the sub-environment goes on with its generator, or with a fresh one if it has none yet.
+            options: ``{"reset_mask": mask}`` to reset only where the boolean array ``mask`` is True.
+
+        Returns:
+            The observations of all sub-environments and an empty dictionary.
+        """
+        if seed is None:
+            seeds: Sequence[int | None] = [None] * self.num_envs
+        elif isinstance(seed, int):
+            seeds = range(seed, seed + self.num_envs)
+        else:
+            seeds = seed
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed must have {self.num_envs} entries, got {len(seeds)}")
+        mask = self._reset_mask(options)
+        if self._states is None:
+            if not mask.all():
+                raise RuntimeError("reset() with a reset_mask was called before a reset of all sub-environments")
+            self._states = np.empty((self.num_envs, *self._state_shape))
+        for row in np.flatnonzero(mask).tolist():
+            generator = self.generators[row]
+            if generator is None or seeds[row] is not None:
+                generator, _ = seeding.np_random(seeds[row])
+                self.generators[row] = generator
+            self._states[row] = self.start(generator)
+            generator.standard_normal(out=self._noise[row])
+        self._used[mask] = 0
+        return self._states.copy(), {}
+
+    def step(
+        self, actions: npt.NDArray[Any]
+    ) -> tuple[Array, Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]:
+        """Move every sub-environment one step on."""
+        if self._states is None:
+            raise RuntimeError("step() was called before reset()")
+        actions = np.asarray(actions)
+        # A wrong shape would broadcast silently: (n,) against (n, 1) gives (n, n).
+        if actions.shape != self.action_space.shape:
+            raise ValueError(f"actions must have shape {self.action_space.shape}, got {actions.shape}")
+        for row in np.flatnonzero(self._used == _BLOCK).tolist():
+            generator = self.generators[row]
+            assert generator is not None
+            generator.standard_normal(out=self._noise[row])
+            self._used[row] = 0
+        noise = self._noise[self._rows, self._used]
+        self._used += 1
+        self._states, rewards = self.transition(self._states, actions, noise)
+        ended = np.zeros(self.num_envs, dtype=np.bool_)
+        return self._states.copy(), rewards, ended, ended.copy(), {}
+
+    def _reset_mask(self, options: dict[str, Any] | None) -> npt.NDArray[np.bool_]:
+        if options is None or "reset_mask" not in options:
+            return np.ones(self.num_envs, dtype=np.bool_)
+        mask = options["reset_mask"]
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+            raise TypeError(f"reset_mask must be a numpy array of booleans, got {mask!r}")
+        if mask.shape != (self.num_envs,):
+            raise ValueError(f"reset_mask must have shape ({self.num_envs},), got {mask.shape}")
+        if not mask.any():
+            raise ValueError("reset_mask must be True somewhere, got only False")
+        return mask
+
+
+class DomainEnv(gym.Env[Array, Any]):
+    """One trajectory of a domain: its vector environment with a single row.
+
+    Args:
+        **kwargs: The arguments of the vector environment, without ``num_envs``.
+    """
+
+    vector_env: ClassVar[type[DomainVectorEnv]]
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._batch = self.vector_env(1, **kwargs)
+        self.observation_space = self._batch.single_observation_space
+        self.action_space = self._batch.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Start a new trajectory."""
+        super().reset(seed=seed)
+        self._batch.generators[0] = self.np_random
+        observations, infos = self._batch.reset()
+        return observations[0], infos
+
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Move one step on."""
+        observations, rewards, _, _, infos = self._batch.step(np.asarray(action)[np.newaxis])
+        return observations[0], float(rewards[0]), False, False, infos

@@ -1,0 +1,49 @@
+"""Ids of the paper's domains, and the policy that the paper evaluates in each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import gymnasium as gym
+
+from rido.simulators.envs.base import Array
+from rido.simulators.envs.lqg import LinearPolicy, riccati_gain
+from rido.simulators.envs.navigation import expert
+
+_ENTRY_POINTS = {
+    "rido/LQG-v0": "rido.simulators.envs.lqg:LQG",
+    "rido/Navigation-v0": "rido.simulators.envs.navigation:Navigation",
+    "rido/FirstStep-v0": "rido.simulators.envs.examples:FirstStep",
+    "rido/LastStep-v0": "rido.simulators.envs.examples:LastStep",
+}
+ENV_IDS = tuple(_ENTRY_POINTS)
+"""Ids of the registered environments."""
+
+
+def register_envs() -> None:
+    """Register the domains with Gymnasium; ids that are registered already are left as they are."""
+    for env_id, entry_point in _ENTRY_POINTS.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, entry_point=f"{entry_point}Env", vector_entry_point=f"{entry_point}VectorEnv")
+
+
+def default_policy(env_id: str, gamma: float, **env_kwargs: Any) -> Callable[[Array], Array] | Literal["random"]:
+    """The policy that the paper evaluates in one of its domains.
+
+    Args:
+        env_id: Id of the environment, with or without a module in front ("rido.simulators.envs:rido/LQG-v0").
+        gamma: Discount factor, for which the linear policy of LQG is optimal.
+        **env_kwargs: Arguments of the environment. No present domain's policy depends on them.
+
+    Returns:
+        The Riccati-optimal feedback (LQG), the expert (Navigation) or "random" (FirstStep, LastStep).
+    """
+    match env_id.rpartition(":")[2]:
+        case "rido/LQG-v0":
+            return LinearPolicy(riccati_gain(gamma))
+        case "rido/Navigation-v0":
+            return expert
+        case "rido/FirstStep-v0" | "rido/LastStep-v0":
+            return "random"
+    raise ValueError(f"policy must be given for {env_id}: only {', '.join(ENV_IDS)} have one of their own")

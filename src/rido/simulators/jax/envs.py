@@ -1,0 +1,206 @@
+"""Environments as pure JAX functions: the paper's domains, Pendulum, and adapters for gymnax, Brax and MJX."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from rido.core import checks
+from rido.policies.base import import_attribute
+
+Key = Any
+Tree = Any
+Step = tuple[Tree, Tree, jax.Array, jax.Array]
+
+
+@dataclass(frozen=True)
+class JaxEnv:
+    """One environment; the simulator runs many of it side by side.
+
+    What is compiled for an environment and a policy is found again as long as they are the same objects.
+
+    Attributes:
+        name: what it is called in results.
+        reset: from a key to the first state and observation.
+        step: from a key, a state and an action to the next state, its observation, the reward, and whether it ended.
+            What it returns after it ended does not matter.
+        time_limit: the longest trajectory it allows; None if any.
+        policy: from a discount factor to the policy that is evaluated if none is given; None if one must be.
+    """
+
+    name: str
+    reset: Callable[[Key], tuple[Tree, Tree]]
+    step: Callable[[Key, Tree, Tree], Step]
+    time_limit: int | None = None
+    policy: Callable[[float], Callable[..., Any]] | None = None
+
+
+@functools.cache
+def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
+    """Returns the paper's LQG, as ``rido/LQG-v0``.
+
+    Args:
+        noise: how the paper's N(0, 0.1) is read.
+    """
+    deviation = _deviation(0.1, noise)
+
+    def reset(key: Key) -> tuple[jax.Array, jax.Array]:
+        state = jax.random.uniform(key, (1,), minval=-80.0, maxval=80.0)
+        return state, state
+
+    def step(key: Key, state: jax.Array, action: jax.Array) -> Step:
+        controller, system = deviation * jax.random.normal(key, (2, 1))
+        control = action + controller
+        moved = state + control + system
+        return moved, moved, (state**2 + control**2)[0], jnp.bool_(False)
+
+    @functools.cache
+    def policy(gamma: float) -> Callable[[jax.Array], jax.Array]:
+        from rido.simulators.envs.lqg import LinearPolicy, riccati_gain
+
+        linear: Any = LinearPolicy(riccati_gain(gamma))  # as good for JAX arrays
+        return linear  # type: ignore[no-any-return]
+
+    return JaxEnv("LQG in JAX", reset, step, policy=policy)
+
+
+@functools.cache
+def navigation(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
+    """Returns the paper's two-dimensional navigation, as ``rido/Navigation-v0``.
+
+    Args:
+        noise: how the paper's N(a, 0.1) is read.
+    """
+    deviation = _deviation(0.1, noise)
+
+    def reset(key: Key) -> tuple[jax.Array, jax.Array]:
+        state = jax.random.uniform(key, (2,), maxval=5.0)
+        return state, state
+
+    def step(key: Key, state: jax.Array, action: jax.Array) -> Step:
+        draws = jax.random.normal(key, (3,))
+        moved = jnp.clip(state + jnp.clip(action, -1.0, 1.0) + deviation * draws[:2], 0.0, 92.0)
+        at_goal = jnp.sum((moved - 91.0) ** 2) <= 1.0
+        return moved, moved, jnp.where(at_goal, 1.0 + draws[2], 0.0), jnp.bool_(False)
+
+    return JaxEnv("Navigation in JAX", reset, step, policy=lambda gamma: navigation_expert)
+
+
+def navigation_expert(observation: jax.Array) -> jax.Array:
+    """Returns the action of the paper's hand-coded policy: towards the goal's centre."""
+    return jnp.clip(91.0 - observation, -1.0, 1.0)
+
+
+@functools.cache
+def pendulum() -> JaxEnv:
+    """Returns Gymnasium's Pendulum-v1, without its time limit."""
+
+    def observe(state: tuple[jax.Array, jax.Array]) -> jax.Array:
+        angle, speed = state
+        return jnp.stack([jnp.cos(angle), jnp.sin(angle), speed])
+
+    def reset(key: Key) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        draws = jax.random.uniform(key, (2,), minval=-1.0)
+        state = (jnp.pi * draws[0], draws[1])
+        return state, observe(state)
+
+    def step(key: Key, state: tuple[jax.Array, jax.Array], action: jax.Array) -> Step:
+        angle, speed = state
+        torque = jnp.clip(action[0], -2.0, 2.0)
+        upright = (angle + jnp.pi) % (2 * jnp.pi) - jnp.pi
+        reward = -(upright**2 + 0.1 * speed**2 + 0.001 * torque**2)
+        speed = jnp.clip(speed + (15.0 * jnp.sin(angle) + 3.0 * torque) * 0.05, -8.0, 8.0)
+        moved = (angle + 0.05 * speed, speed)
+        return moved, observe(moved), reward, jnp.bool_(False)
+
+    return JaxEnv("Pendulum in JAX", reset, step)
+
+
+def from_gymnax(env: Any, params: Any = None) -> JaxEnv:
+    """Adapts a gymnax environment.
+
+    Args:
+        env: what ``gymnax.make`` returned first.
+        params: what it returned second; the environment's default if not given. Its ``max_steps_in_episode`` is the
+            time limit: raise it there for longer trajectories.
+    """
+    params = env.default_params if params is None else params
+    limit = int(params.max_steps_in_episode)
+    # gymnax reports the time limit as an end. Out of its sight, so that only true ends are.
+    params = params.replace(max_steps_in_episode=2 * limit + 2)
+
+    def reset(key: Key) -> tuple[Tree, Tree]:
+        observation, state = env.reset_env(key, params)
+        return state, observation
+
+    def step(key: Key, state: Tree, action: Tree) -> Step:
+        # The raw step: gymnax's own would reset the environment when it ends.
+        observation, state, reward, terminated, _ = env.step_env(key, state, action, params)
+        return state, observation, reward, terminated
+
+    return JaxEnv(env.name, reset, step, limit)
+
+
+def from_brax(env: Any) -> JaxEnv:
+    """Adapts a Brax environment of any backend, or one of MJX with the same interface, not wrapped for training.
+
+    Args:
+        env: what ``brax.envs.get_environment`` or ``mujoco_playground.registry.load`` returned.
+    """
+
+    def reset(key: Key) -> tuple[Tree, Tree]:
+        state = env.reset(key)
+        return state, state.obs
+
+    def step(key: Key, state: Tree, action: Tree) -> Step:
+        state = env.step(state, action)
+        return state, state.obs, state.reward, state.done > 0
+
+    return JaxEnv(type(env).__name__, reset, step)
+
+
+_BUILT_IN: dict[str, Callable[..., JaxEnv]] = {
+    "rido/LQG-v0": lqg,
+    "rido/Navigation-v0": navigation,
+    "Pendulum-v1": pendulum,
+}
+
+
+def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
+    """Returns any environment in JAX as a :class:`JaxEnv`.
+
+    Args:
+        env: a :class:`JaxEnv`, a gymnax environment, an unwrapped Brax or MJX environment, the id of a built-in one
+            ("rido/LQG-v0", "rido/Navigation-v0", "Pendulum-v1"), or "module:attribute" for any of the others.
+        env_kwargs: arguments, with the id of a built-in environment.
+    """
+    if isinstance(env, str) and env in _BUILT_IN:
+        return _BUILT_IN[env](**(env_kwargs or {}))
+    if env_kwargs:
+        raise ValueError(f"env_kwargs must come with the id of a built-in environment, got {env!r:.80}")
+    if isinstance(env, str) and ":" in env:
+        return adapt(import_attribute("env", env))
+    if isinstance(env, JaxEnv):
+        return env
+    if hasattr(env, "step_env") and hasattr(env, "default_params"):
+        return _adapted(from_gymnax, env)
+    if hasattr(env, "observation_size") and hasattr(env, "reset"):
+        return _adapted(from_brax, env)
+    raise ValueError(
+        f"env must be a JaxEnv, a gymnax or Brax environment, or one of {', '.join(_BUILT_IN)}, got {env!r:.80}"
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _adapted(how: Callable[[Any], JaxEnv], env: Any) -> JaxEnv:
+    return how(env)
+
+
+def _deviation(parameter: float, noise: str) -> float:
+    checks.choice("noise", noise, ("variance", "deviation"))
+    return float(parameter**0.5) if noise == "variance" else parameter
