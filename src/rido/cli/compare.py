@@ -72,7 +72,7 @@ def compare_command(
             policy,
             horizon=horizon,
             gamma=gamma,
-            env_kwargs=parse_arguments(env_kwarg),
+            env_kwargs=parse_arguments("env-kwarg", env_kwarg),
             num_envs=num_envs,
             deterministic=not stochastic,
         )

@@ -16,14 +16,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from rido.simulators.base import SimulationError
 
+ESTIMATE = "What to estimate"
+"""Heading of the options that say what the number is of."""
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 EnvArgument = Annotated[str, typer.Argument(help="A Gymnasium id: Pendulum-v1, rido/LQG-v0, module:Env-v0.")]
 PolicyOption = Annotated[
     str | None,
-    typer.Option(help='An SB3 zip (loading it runs code: trust it), an agent\'s npz, "random", or module:function.'),
+    typer.Option(
+        help='An SB3 zip (loading it runs code: trust it), an agent\'s npz, "random", or module:function.',
+        rich_help_panel=ESTIMATE,
+    ),
 ]
 EnvKwargOption = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=VALUE", help="An argument of the environment; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE", help="An argument of the environment; may be repeated.", rich_help_panel=ESTIMATE
+    ),
 ]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -66,13 +75,13 @@ def require_writable(name: str, path: Path) -> None:
         raise OSError(f"{name} must be a file that can be written, got {path}: {error.strerror}") from error
 
 
-def parse_arguments(texts: Sequence[str] | None) -> dict[str, Any]:
-    """Splits each NAME=VALUE, where VALUE is a Python literal or else a string."""
+def parse_arguments(option: str, texts: Sequence[str] | None) -> dict[str, Any]:
+    """Splits each NAME=VALUE of an option, where VALUE is a Python literal or else a string."""
     arguments = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
-            raise ValueError(f"env-kwarg must be NAME=VALUE, got {text!r}")
+            raise ValueError(f"{option} must be NAME=VALUE, got {text!r}")
         try:
             arguments[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):

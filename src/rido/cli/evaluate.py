@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rido.cli.console import (
+    ESTIMATE,
     EnvArgument,
     EnvKwargOption,
     JsonOption,
@@ -18,64 +19,102 @@ from rido.cli.console import (
     print_json,
     sparkline,
 )
-from rido.evaluation.evaluate import evaluate
+from rido.evaluation.evaluate import STRATEGIES, CriticName, SimulatorName, StrategyName, evaluate
+
+_SPEND, _COLLECT = "How much to spend", "How to collect"
 
 
 def evaluate_command(
     env: EnvArgument,
-    gamma: Annotated[float, typer.Option(help="Discount factor in (0, 1].")],
-    budget: Annotated[int | None, typer.Option(help="Transitions to spend.")] = None,
-    time_budget: Annotated[float | None, typer.Option(help="Seconds to spend, instead of transitions or too.")] = None,
-    horizon: Annotated[
-        int | None, typer.Option(help="Steps of a full trajectory (default: from gamma and the time limit).")
-    ] = None,
+    gamma: Annotated[float, typer.Option(help="Discount factor in (0, 1].", rich_help_panel=ESTIMATE)],
     policy: PolicyOption = None,
-    strategy: Annotated[str, typer.Option(help="adaptive, uniform, robust or rido.")] = "adaptive",
-    until: Annotated[float | None, typer.Option(help="Stop when the 95% interval is this much to either side.")] = None,
-    critic: Annotated[
-        str | None, typer.Option(help="Let a value function help: policy (the agent's own), fit or auto.")
+    horizon: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps of a full trajectory (default: from gamma and the time limit).", rich_help_panel=ESTIMATE
+        ),
     ] = None,
+    env_kwarg: EnvKwargOption = None,
+    stochastic: Annotated[
+        bool, typer.Option("--stochastic", help="Sample the agent's actions.", rich_help_panel=ESTIMATE)
+    ] = False,
     reward_range: Annotated[
         tuple[float, float] | None,
-        typer.Option(metavar="LOW HIGH", help="Bounds of the rewards, for an interval that is guaranteed."),
+        typer.Option(
+            metavar="LOW HIGH",
+            help="Bounds of the rewards, for an interval that is guaranteed.",
+            rich_help_panel=ESTIMATE,
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same result.")] = None,
-    num_envs: Annotated[int | None, typer.Option(help="Environments side by side.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes to collect in.")] = 1,
-    ray: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Collect on a Ray cluster; 'local' starts one here.")
+    budget: Annotated[int | None, typer.Option(help="Transitions to spend.", rich_help_panel=_SPEND)] = None,
+    time_budget: Annotated[
+        float | None, typer.Option(help="Seconds to spend, instead of transitions or too.", rich_help_panel=_SPEND)
     ] = None,
-    envpool: Annotated[bool, typer.Option("--envpool", help="Collect with EnvPool.")] = False,
+    until: Annotated[
+        float | None,
+        typer.Option(help="Stop when the 95% interval is this much to either side.", rich_help_panel=_SPEND),
+    ] = None,
+    strategy: Annotated[
+        StrategyName, typer.Option(help="What decides on the lengths of trajectories.", rich_help_panel=_COLLECT)
+    ] = "adaptive",
+    strategy_kwarg: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A setting of the strategy, such as unbiased=True or beta=2; may be repeated.",
+            rich_help_panel=_COLLECT,
+        ),
+    ] = None,
+    critic: Annotated[
+        CriticName | None,
+        typer.Option(
+            help="A value function as control variate: the agent's own, a fitted one, or what helps.",
+            rich_help_panel=_COLLECT,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed gives the same result.", rich_help_panel=_COLLECT)
+    ] = None,
+    num_envs: Annotated[int | None, typer.Option(help="Environments side by side.", rich_help_panel=_COLLECT)] = None,
+    workers: Annotated[int, typer.Option(help="Processes to collect in.", rich_help_panel=_COLLECT)] = 1,
     simulator: Annotated[
-        str | None,
-        typer.Option(help="gymnasium, workers, envpool, ray, or jax: on a GPU if there is one, with a policy in JAX."),
+        SimulatorName | None,
+        typer.Option(help="What collects; jax needs a policy in JAX.", rich_help_panel=_COLLECT),
     ] = None,
-    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample the agent's actions.")] = False,
-    env_kwarg: EnvKwargOption = None,
-    run: Annotated[Path | None, typer.Option(help="Record the run in this file, or go on with it.")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Collect on a Ray cluster; 'local' starts one here.", rich_help_panel=_COLLECT
+        ),
+    ] = None,
+    envpool: Annotated[bool, typer.Option("--envpool", help="Collect with EnvPool.", rich_help_panel=_COLLECT)] = False,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="Record the run in this file, or resume it.", rich_help_panel=_COLLECT),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate the expected return of a policy in an environment."""
-    kept = f"the same command goes on from {run}" if run else "nothing was kept; with --run FILE it could go on"
+    kept = f"the same command resumes {run}" if run else "nothing was kept; with --run FILE it could resume"
     with one_line_errors(interrupted=f"stopped; {kept}"):
         result = evaluate(
             env,
             policy,
-            budget=budget,
-            time_budget=time_budget,
             gamma=gamma,
             horizon=horizon,
-            strategy=strategy,
-            until=until,
-            critic=critic,
+            env_kwargs=parse_arguments("env-kwarg", env_kwarg),
+            deterministic=not stochastic,
             reward_range=reward_range,
+            budget=budget,
+            time_budget=time_budget,
+            until=until,
+            strategy=make_strategy(strategy, strategy_kwarg),
+            critic=critic,
             seed=seed,
             num_envs=num_envs,
             workers=workers,
             simulator=_simulator(simulator, ray, envpool),
-            deterministic=not stochastic,
             run=run,
-            env_kwargs=parse_arguments(env_kwarg),
         )
     if as_json:
         print_json(result.to_dict())
@@ -85,7 +124,15 @@ def evaluate_command(
     print(f"samples per step, {counts[0]:,} of the first to {counts[-1]:,} of the last: {sparkline(counts)}")
 
 
-def _simulator(name: str | None, ray: str | None, envpool: bool) -> Any:
+def make_strategy(name: StrategyName, settings: list[str] | None) -> Any:
+    """Returns the strategy of this name with settings that were given as NAME=VALUE."""
+    try:
+        return STRATEGIES[name](**parse_arguments("strategy-kwarg", settings))
+    except TypeError as error:
+        raise ValueError(f"strategy-kwarg must be a setting of {name}, got {settings}: {error}") from error
+
+
+def _simulator(name: SimulatorName | None, ray: str | None, envpool: bool) -> Any:
     """Returns what collects: a name or a simulator to be made; None for what fits environment and workers."""
     if sum([name is not None, ray is not None, envpool]) > 1:
         raise ValueError("simulator must be given once, got more than one of --simulator, --ray and --envpool")

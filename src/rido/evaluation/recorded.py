@@ -16,6 +16,7 @@ from rido.core.moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
+from rido.evaluation.time_budget import Costs, TimeSpent
 from rido.storage.runfile import NOTES, REWARD_RANGE, RunFile, RunFileError
 
 
@@ -37,6 +38,15 @@ class RecordedRun:
     estimates: tuple[Estimate, ...]
     weights: NDArray[np.float64]
     configuration: dict[str, Any]
+
+
+def time_spent(path: str | Path | None) -> TimeSpent:
+    """Returns what the run in this file, if there is one, has spent of its time budget."""
+    if path is None or not Path(path).exists():
+        return TimeSpent()
+    with RunFile.read(path) as file:
+        seconds, costs = sum(piece.seconds for piece in file.pieces()), file.configuration.get("costs")
+        return TimeSpent(seconds, Costs(*costs) if costs else None, file.configuration.get("first_budget"))
 
 
 def read_run(path: str | Path) -> RecordedRun:

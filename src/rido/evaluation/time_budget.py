@@ -1,18 +1,16 @@
-"""Budgets of time: what steps and resets cost in a simulator, and how many transitions the seconds left pay for."""
+"""Time budgets: what steps and resets cost in a simulator, and how many transitions the remaining seconds pay for."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from rido.core.schedule import Schedule
 from rido.evaluation.collector import Collector
 from rido.simulators.base import Simulator, trajectory_seeds
-from rido.storage.runfile import RunFile
 from rido.strategies import Strategy
 
 _MEASURING = 0.02  # share of a time budget that goes into measuring what steps and resets cost
@@ -130,8 +128,23 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Allowance:
-    """A budget of time.
+class TimeSpent:
+    """What a run that resumes has spent already.
+
+    Attributes:
+        seconds: time that collecting took.
+        costs: what was measured, if the run had a time budget.
+        first_budget: transitions that the first plan was for.
+    """
+
+    seconds: float = 0.0
+    costs: Costs | None = None
+    first_budget: int | None = None
+
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """How much time there is, and what it pays for.
 
     Attributes:
         seconds: to spend in all.
@@ -139,7 +152,7 @@ class Allowance:
         clock: what is left for trajectories.
         ends: when everything is to be over, by ``time.monotonic()``.
         most: transitions at most, if they are limited too, without those that measuring took.
-        first: the budget that the first plan was for, where a run goes on.
+        first: the budget that the first plan was for, where a run resumes.
     """
 
     seconds: float
@@ -153,30 +166,25 @@ class Allowance:
     def measure(
         cls,
         simulator: Simulator,
+        *,
         horizon: int,
         seconds: float,
         started: float,
-        has_critic: bool,
+        keep_for_resets: bool,
         seed: int | None,
-        run: str | Path | None,
-        most: int | None,
-    ) -> Allowance:
-        """Measures costs, or takes those of the run that goes on."""
-        elapsed, costs, first = 0.0, None, None
-        if run is not None and Path(run).exists():
-            with RunFile.read(run) as record:
-                elapsed = sum(piece.seconds for piece in record.pieces())
-                if record.configuration.get("costs"):
-                    costs = Costs(*record.configuration["costs"])
-                    first = record.configuration["first_budget"]
+        budget: int | None,
+        before: TimeSpent,
+    ) -> TimeBudget:
+        """Measures costs, unless the run resumes: then they are those that were measured before."""
+        costs = before.costs
         if costs is None:
-            measured = None if most is None else max(2, int(_MEASURED * most))
+            measured = None if budget is None else max(2, int(_MEASURED * budget))
             costs = measure_costs(simulator, horizon, _MEASURING * seconds, seed or 0, measured)
-        elapsed += time.monotonic() - started
-        share = 1 - _RESET_TIME if has_critic else 1.0
+        elapsed = before.seconds + time.monotonic() - started
+        share = 1 - _RESET_TIME if keep_for_resets else 1.0
         clock = Clock(share * seconds, horizon, elapsed=elapsed)
-        left = None if most is None else most - costs.transitions
-        return cls(seconds, costs, clock, time.monotonic() + seconds - elapsed, left, first)
+        left = None if budget is None else budget - costs.transitions
+        return cls(seconds, costs, clock, time.monotonic() + seconds - elapsed, left, before.first_budget)
 
     @property
     def budget(self) -> int | None:
@@ -203,37 +211,37 @@ class Allowance:
 
 
 class Pace:
-    """Asks a strategy for what the budget of time pays for, if there is one.
+    """Asks a strategy for what the time budget pays for, if there is one.
 
     Args:
-        allowance: the budget of time.
+        timing: the time budget.
         horizon: number of time steps.
         collector: says what was collected, and how fast.
         reserve: transitions that are kept for resets.
     """
 
-    def __init__(self, allowance: Allowance | None, horizon: int, collector: Collector, reserve: int) -> None:
-        self._allowance = allowance
+    def __init__(self, timing: TimeBudget | None, horizon: int, collector: Collector, reserve: int) -> None:
+        self._timing = timing
         self._collector = collector
         self._reserve = reserve
         self._before = (0, 0.0)
         self._plans = 0
-        self._rate = 0.0 if allowance is None else allowance.costs.rate(horizon)
+        self._rate = 0.0 if timing is None else timing.costs.rate(horizon)
 
     def ask(self, strategy: Strategy) -> Schedule | None:
         """Returns what to collect next; None when time or transitions are spent."""
-        if self._allowance is not None:
+        if self._timing is not None:
             now = (self._collector.plain.transitions, self._collector.seconds)
             if now[1] > self._before[1]:
                 self._rate = (now[0] - self._before[0]) / (now[1] - self._before[1])
             self._before = now
             # What follows the pilot may be much shorter trajectories, at a rate that was not seen yet.
-            rate = min(self._rate, self._allowance.costs.rate(1)) if self._plans == 1 else self._rate
+            rate = min(self._rate, self._timing.costs.rate(1)) if self._plans == 1 else self._rate
             self._plans += 1
-            budget = self._allowance.clock.budget(strategy.spent, rate)
+            budget = self._timing.clock.budget(strategy.spent, rate)
             if strategy.spent == 0:  # without two full trajectories there is no estimate, even if fitting took the time
                 budget = max(budget, 2 * strategy.horizon)
-            if self._allowance.most is not None:  # with what a critic was fitted on
-                budget = min(budget, self._allowance.most - self._reserve - now[0] + strategy.spent)
-            strategy.budget = self._collector.recall("budget", budget)
+            if self._timing.most is not None:  # with what a critic was fitted on
+                budget = min(budget, self._timing.most - self._reserve - now[0] + strategy.spent)
+            strategy.change_budget(self._collector.recall("budget", budget))
         return strategy.ask()

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from rido.core import checks
-from rido.evaluation.evaluate import evaluate
+from rido.evaluation.evaluate import CriticName, StrategyName, evaluate
 from rido.evaluation.result import Evaluation
 from rido.strategies import Strategy
 
@@ -79,8 +79,8 @@ class EvalCallback(EventCallback):
         verbose: int = 1,
         gamma: float = 1.0,
         horizon: int | None = None,
-        strategy: str | Callable[..., Strategy] = "adaptive",
-        critic: str | Callable[..., Any] | None = None,
+        strategy: StrategyName | Strategy | Callable[..., Strategy] = "adaptive",
+        critic: CriticName | Callable[..., Any] | None = None,
         confidence: float = 0.95,
         seed: int | None = None,
     ) -> None:

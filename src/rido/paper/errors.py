@@ -61,7 +61,7 @@ def evaluate_with_critic(source: Source, gamma: float, budget: int, runs: int) -
     import rido
 
     world, domain = world_of(source), source.domain
-    critic = _riccati_value(domain.horizon, gamma) if domain.name == "lqg" else "auto"
+    critic: Any = _riccati_value(domain.horizon, gamma) if domain.name == "lqg" else "auto"
     seed = _seed(source, gamma, budget)
     results = [
         rido.evaluate(

@@ -46,6 +46,7 @@ _LONGER = 80  # full-length trajectories beyond _PLENTY for which a phase adds o
 _RELEARN = 1.2  # weights are learned again when this many times the transitions have been spent
 _HEDGE = 0.5  # share of a phase in full length: this over the number of full-length trajectories
 _LEAST_FREEDOM = 8.0  # degrees of freedom before ``until`` may stop a run
+_LEAST_STOP = 50  # trajectories before it may: what happens in one of 17 is then unseen with less than 5%
 _LOOKS = 0.9  # share of the 5% by which the interval may miss at each look with ``until``
 _NORMAL = 2.005  # half-width of a normal interval of that confidence, in standard errors
 
@@ -63,7 +64,7 @@ class Adaptive(Strategy):
         until: stop when the 95% interval is at most this much to either side; the budget is the most to spend. The
             rule looks at the width alone and never at the value, for which such intervals keep their coverage in the
             limit of small widths (Chow and Robbins, 1965). For larger ones the interval is widened a little, to what
-            would hold at 95.5% if it were looked at only once.
+            would hold at 95.5% if it were looked at only once, and no run stops before 50 trajectories.
         reset_price: what beginning a trajectory costs, in transitions. It makes short trajectories less
             attractive; the budget still counts transitions only.
 
@@ -76,19 +77,13 @@ class Adaptive(Strategy):
     def __init__(
         self,
         *,
-        horizon: int,
-        budget: int,
-        gamma: float,
+        horizon: int | None = None,
+        budget: int | None = None,
+        gamma: float | None = None,
         unbiased: bool = False,
         until: float | None = None,
         reset_price: float = 0.0,
     ) -> None:
-        super().__init__(horizon=horizon, budget=budget, gamma=gamma)
-        least = 6 if unbiased else 2
-        if self.budget < least * self.horizon:
-            raise ValueError(
-                f"budget must pay for {least} full trajectories, {least * self.horizon} steps, got {self.budget}"
-            )
         if unbiased and until is not None:
             raise ValueError("until must be None where unbiased is True: stopping when it looks good is a bias")
         if until is not None and not 0 < until < math.inf:
@@ -98,11 +93,15 @@ class Adaptive(Strategy):
         self.unbiased = bool(unbiased)
         self.until = None if until is None else float(until)
         self.reset_price = float(reset_price)
-        self.options = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
+        self._least_trajectories = 6 if self.unbiased else 2
+        options = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
+        super().__init__(horizon=horizon, budget=budget, gamma=gamma, **options)
+
+    def _begin(self) -> None:
         affordable = self.budget / self.horizon
-        several = affordable >= _FEW and (affordable <= _MANY or until is not None)
-        number = 2 if unbiased else _TEAMS if several else 1
-        self._teams: list[Moments] = [RewardMoments(self.horizon, gamma=gamma) for _ in range(number)]
+        several = affordable >= _FEW and (affordable <= _MANY or self.until is not None)
+        number = 2 if self.unbiased else _TEAMS if several else 1
+        self._teams: list[Moments] = [RewardMoments(self.horizon, gamma=self.gamma) for _ in range(number)]
         self._parts: list[Counts] = []
         self._lessons: list[Lesson] = []
         self._learned_at = 0
@@ -180,7 +179,8 @@ class Adaptive(Strategy):
         size = max(_GROWTH, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
         if self.until is not None:
             estimate = self.estimate()
-            if estimate.half_width(0.95) <= self.until and estimate.degrees_of_freedom >= _LEAST_FREEDOM:
+            enough = estimate.degrees_of_freedom >= _LEAST_FREEDOM and estimate.schedule.trajectories >= _LEAST_STOP
+            if enough and estimate.half_width(0.95) <= self.until:
                 return []
             size = max(min(size, self.forecast() - self.spent), self.horizon)
         else:

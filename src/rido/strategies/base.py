@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,8 @@ class Strategy(ABC):
     strategy plans again what it planned before, and goes on. Transitions that early ends leave unspent return to
     the budget.
 
+    Without horizon, budget and gamma a strategy holds settings only, for :func:`rido.evaluate` or :meth:`begin`.
+
     Args:
         horizon: number of time steps T.
         budget: transitions to spend, at least one full trajectory.
@@ -34,16 +36,61 @@ class Strategy(ABC):
         options: the strategy's own settings, as plain numbers, strings and lists.
     """
 
-    def __init__(self, *, horizon: int, budget: int, gamma: float) -> None:
-        self.horizon = checks.integer("horizon", horizon, least=1)
-        self.budget = checks.integer("budget", budget, least=1)
-        if self.budget < self.horizon:
-            raise ValueError(f"budget must pay for one full trajectory of {self.horizon} steps, got {self.budget}")
-        self.gamma = checks.discount("gamma", gamma)
-        self.moments: Moments = RewardMoments(self.horizon, gamma=gamma)
-        self.options: dict[str, Any] = {}
+    horizon: int
+    gamma: float
+    moments: Moments
+    options: dict[str, Any]
+    _budget = 0
+    _least_trajectories = 1  # full-length trajectories that the budget must pay for
+
+    def __init__(
+        self, *, horizon: int | None = None, budget: int | None = None, gamma: float | None = None, **options: Any
+    ) -> None:
+        self.options = options
         self._asked: Schedule | None = None
         self._told: list[Trajectories | Summary] = []
+        if horizon is not None and budget is not None and gamma is not None:
+            self.horizon = checks.integer("horizon", horizon, least=1)
+            self._budget = self._first_budget = checks.integer("budget", budget, least=1)
+            least = self._least_trajectories * self.horizon
+            if self._budget < least:
+                raise ValueError(
+                    f"budget must pay for {self._least_trajectories} full-length trajectories, {least} transitions, "
+                    f"got {self._budget}"
+                )
+            self.gamma = checks.discount("gamma", gamma)
+            self.moments = RewardMoments(self.horizon, gamma=self.gamma)
+            self._begin()
+        elif (horizon, budget, gamma) != (None, None, None):
+            raise ValueError("horizon, budget and gamma must be given together, or left to evaluate()")
+
+    def begin(self, *, horizon: int, budget: int, gamma: float, **options: Any) -> Self:
+        """Returns a strategy with these settings that begins to spend a budget.
+
+        Args:
+            horizon: number of time steps T.
+            budget: transitions to spend.
+            gamma: discount factor in (0, 1].
+            **options: settings that are to be others.
+        """
+        return type(self)(horizon=horizon, budget=budget, gamma=gamma, **{**self.options, **options})
+
+    def _begin(self) -> None:  # noqa: B027 - a strategy may have nothing to prepare
+        """Prepares what depends on horizon, budget and gamma, which are known now."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether horizon, budget and gamma are known; if not, this strategy holds settings only."""
+        return self._budget > 0
+
+    @property
+    def budget(self) -> int:
+        """Transitions that may be spent in all."""
+        return self._budget
+
+    def change_budget(self, budget: int) -> None:
+        """Grows or shrinks what may be spent in all; what is spent already stays spent."""
+        self._budget = checks.integer("budget", budget, least=1)
 
     @property
     def spent(self) -> int:
@@ -52,6 +99,8 @@ class Strategy(ABC):
 
     def ask(self) -> Schedule | None:
         """Returns the trajectories to collect next, the same until they are told; None when the budget is spent."""
+        if not self.begun:
+            raise ValueError("ask() needs a strategy with horizon, budget and gamma: give them, or call begin()")
         if self._asked is None and self.spent < self.budget:
             self._asked = self._plan(self.budget - self.spent)
         return self._asked
@@ -99,7 +148,8 @@ class Strategy(ABC):
         """Returns an interval that holds J with at least this confidence for any rewards in the range.
 
         For a strategy that plans once it is the generalised Hoeffding interval, (2) of the paper; for others see
-        :func:`rido.core.guarantee.guaranteed_interval`. It rests on no estimate of a variance, and is much wider.
+        :func:`rido.core.guarantee.guaranteed_interval`, which takes the budget that was known before any reward. It
+        rests on no estimate of a variance, and is much wider.
 
         Args:
             reward_range: lowest and highest possible reward; it must contain 0 where the environment can end early.
@@ -111,7 +161,7 @@ class Strategy(ABC):
             gamma=self.gamma,
             reward_range=reward_range,
             confidence=confidence,
-            budget=self.budget,
+            budget=self._first_budget,
         )
 
     def warnings(self) -> tuple[str, ...]:

@@ -33,16 +33,18 @@ class Oracle(Strategy):
         weights: ArrayLike,
         costs: ArrayLike | None = None,
         horizon: int | None = None,
-        budget: int,
-        gamma: float,
+        budget: int | None = None,
+        gamma: float | None = None,
     ) -> None:
-        super().__init__(horizon=np.size(weights) if horizon is None else horizon, budget=budget, gamma=gamma)
-        self._weights = checks.finite_vector("weights", weights, length=self.horizon)
-        self._costs = None if costs is None else checks.positive_vector("costs", costs, length=self.horizon)
-        self.options = {
-            "weights": self._weights.tolist(),
-            "costs": None if costs is None else np.asarray(costs).tolist(),
-        }
+        self._weights = checks.finite_vector("weights", weights, length=horizon)
+        self._costs = None if costs is None else checks.positive_vector("costs", costs, length=self._weights.size)
+        super().__init__(
+            horizon=self._weights.size if budget is not None else None,
+            budget=budget,
+            gamma=gamma,
+            weights=self._weights.tolist(),
+            costs=None if self._costs is None else self._costs.tolist(),
+        )
 
     def _plan(self, left: int) -> Schedule:
         history = self.moments.counts
@@ -62,6 +64,8 @@ class Robust(Oracle):
         gamma: discount factor in (0, 1].
     """
 
-    def __init__(self, *, horizon: int, budget: int, gamma: float) -> None:
-        horizon = checks.integer("horizon", horizon, least=1)
-        super().__init__(weights=hoeffding_weights(horizon, gamma), budget=budget, gamma=gamma)
+    def __init__(self, *, horizon: int | None = None, budget: int | None = None, gamma: float | None = None) -> None:
+        Strategy.__init__(self, horizon=horizon, budget=budget, gamma=gamma)
+
+    def _begin(self) -> None:
+        self._weights, self._costs = hoeffding_weights(self.horizon, self.gamma), None

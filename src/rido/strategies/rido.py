@@ -30,31 +30,33 @@ class Rido(Strategy):
         reward_range: lowest and highest reward, which scales the bonuses; the paper's rewards are in [0, 1].
     """
 
+    _least_trajectories = 2
+
     def __init__(
         self,
         *,
-        horizon: int,
-        budget: int,
-        gamma: float,
+        horizon: int | None = None,
+        budget: int | None = None,
+        gamma: float | None = None,
         batch: int | None = None,
         beta: float | Literal["theory"] = 1.0,
         delta: float = 0.05,
         reward_range: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        super().__init__(horizon=horizon, budget=budget, gamma=gamma)
-        least = 2 * self.horizon
-        if self.budget < least:
-            raise ValueError(f"budget must pay for two full trajectories, {least} steps, got {self.budget}")
-        self.batch = max(least, self.budget // 10) if batch is None else checks.integer("batch", batch, least=least)
         self.delta = checks.probability("delta", delta)
         self.reward_range = checks.reward_range("reward_range", reward_range)
+        if beta != "theory" and (isinstance(beta, str) or not 1 <= beta < math.inf):
+            raise ValueError(f'beta must be at least 1 or "theory", got {beta!r}')
+        options = {"batch": batch, "beta": beta, "delta": self.delta, "reward_range": list(self.reward_range)}
+        super().__init__(horizon=horizon, budget=budget, gamma=gamma, **options)
+
+    def _begin(self) -> None:
+        least, batch, beta = 2 * self.horizon, self.options["batch"], self.options["beta"]
+        self.batch = max(least, self.budget // 10) if batch is None else checks.integer("batch", batch, least=least)
         if beta == "theory":
             rounds = math.ceil(self.budget / self.batch)
             beta = 6 * (self.horizon + self.horizon**2) * self.budget * rounds / self.delta
-        if isinstance(beta, str) or not 1 <= beta < math.inf:
-            raise ValueError(f'beta must be at least 1 or "theory", got {beta!r}')
         self.beta = float(beta)
-        self.options = {"batch": self.batch, "beta": self.beta, "reward_range": list(self.reward_range)}
 
     def _plan(self, left: int) -> Schedule:
         size = min(self.batch, left)

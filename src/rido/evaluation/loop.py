@@ -1,0 +1,213 @@
+"""The loop: ask the strategy, collect, tell it, until the budget is spent; then the result."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.diagnostics import interval_warnings, width_warnings
+from rido.core.estimate import Estimate
+from rido.core.schedule import Schedule
+from rido.core.trajectories import concatenate
+from rido.critics.fitted import RESET_SHARE, FittedCritic
+from rido.critics.selection import Judge, with_starts
+from rido.evaluation.collector import Collector
+from rido.evaluation.progress import Progress
+from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
+from rido.evaluation.time_budget import Pace, TimeBudget
+from rido.simulators.base import Simulator, describe
+from rido.storage.runfile import REWARD_RANGE, RunFile
+from rido.strategies import Strategy
+
+_LEAST_PILOT = 5  # trajectories, where a strategy plans everything at once and a critic is to be chosen before
+_LEAST_RESETS = 2  # from which their own error can be told
+_RESET_BUDGET = 0.1  # share of the budget that is kept for resets where they cost transitions
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be done, as :func:`evaluate` was asked to do it."""
+
+    make: Callable[..., Strategy]
+    strategy: Strategy
+    critic: str | Callable[..., Any] | None
+    summing: bool
+    max_resets: int
+    reset_cost: float
+    first_budget: int
+    until: float | None
+    reward_range: tuple[float, float] | None
+    seed: int | None
+    run: str | Path | None
+    progress: bool | None
+    timing: TimeBudget | None
+
+    @property
+    def reserve(self) -> int:
+        """Transitions that are kept for resets."""
+        if self.critic is None or self.reset_cost == 0:
+            return 0
+        wanted = min(self.max_resets * self.reset_cost, _RESET_BUDGET * self.first_budget)
+        return math.ceil(max(wanted, _LEAST_RESETS * self.reset_cost))
+
+    @property
+    def measured(self) -> int:
+        """Transitions that went into measuring what steps and resets cost."""
+        return 0 if self.timing is None else self.timing.costs.transitions
+
+
+def run_task(task: Task, simulator: Simulator, environment: str, configuration: Mapping[str, Any]) -> Evaluation:
+    """Runs the loop of asking, collecting and telling, and puts the result together."""
+    strategy, seed = task.strategy, task.seed
+    able = describe(simulator)
+    acting = able.policy
+    policy = "its own policy" if acting is None else acting.name
+    notes = (
+        []
+        if acting is None or acting.reproducible
+        else [f"{policy} draws random numbers that the seed does not control"]
+    )
+    notes += able.notes
+    if task.timing is not None:
+        notes.append("how much was collected depended on the speed of the machine, not on the seed")
+    judge = Judge.resolve(task.critic, simulator)
+    record = None
+    if task.run is not None:
+        record = RunFile(
+            task.run,
+            {
+                "environment": environment,
+                "policy": policy,
+                "strategy": type(strategy).__name__.lower(),
+                "horizon": strategy.horizon,
+                "budget": strategy.budget if task.timing is None else task.timing.budget,
+                "first_budget": task.first_budget if task.timing is not None else None,
+                "time_budget": [task.timing.seconds] if task.timing is not None else [],
+                "costs": list(astuple(task.timing.costs)) if task.timing is not None else [],
+                "gamma": strategy.gamma,
+                "options": strategy.options,
+                "critic": judge.name,
+                "critic_fingerprint": judge.fingerprint,
+                "resets": [task.max_resets, task.reset_cost] if judge.name != "none" else [],
+                **configuration,
+                "seed": seed,
+            },
+            defaults={"seed": secrets.randbits(64)},
+        )
+        seed = record.configuration["seed"]
+        notes = record.add_notes(notes)
+    reproducible = not notes
+    notes += judge.notes
+    entropy = secrets.randbits(64) if seed is None else seed
+    collector = Collector(
+        simulator,
+        horizon=strategy.horizon,
+        gamma=strategy.gamma,
+        entropy=entropy,
+        record=record,
+        summing=task.summing,
+        notes=notes,
+        reward_range=task.reward_range,
+    )
+    planning = -time.perf_counter()
+    try:
+        with Progress(strategy.budget, shown=task.progress) as bar:
+            strategy = _spend(task, judge, collector, bar)
+        estimate, guaranteed = strategy.estimate(), None
+        if task.reward_range is not None:
+            guaranteed = strategy.guaranteed_interval(task.reward_range)
+            if record is not None:
+                record.remember(REWARD_RANGE, task.reward_range)
+        if collector.critic is not None:
+            most = task.max_resets
+            if task.reset_cost > 0:
+                most = max(_LEAST_RESETS, min(most, int(task.reserve / task.reset_cost)))
+            if task.timing is not None and task.timing.costs.per_reset > 0:
+                left = max(0.0, task.timing.ends - time.monotonic())
+                most = max(_LEAST_RESETS, min(most, int(left / task.timing.costs.per_reset)))
+                most = collector.recall("resets", most)
+            collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
+            estimate = with_starts(estimate, collector.starts)
+            collector.finish_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
+    finally:
+        if record is not None:
+            record.close()
+    planning += time.perf_counter()
+    return Evaluation(
+        estimate=estimate,
+        transitions=task.measured + collector.plain.transitions + math.ceil(collector.resets * task.reset_cost),
+        trajectories=collector.trajectories,
+        **uniform_transitions(collector.plain, estimate),
+        strategy=type(strategy).__name__.lower(),
+        environment=environment,
+        policy=policy,
+        seed=entropy,
+        reproducible=reproducible,
+        seconds=collector.seconds,
+        planning_seconds=max(0.0, planning - collector.busy_seconds),
+        warnings=(*notes, *strategy.warnings(), *width_warnings(task.until, estimate)),
+        critic="none" if collector.critic is None else collector.critic.name,
+        critic_gain=math.nan if collector.critic is None else critic_gain(collector.plain, estimate.standard_error),
+        resets=collector.resets,
+        reset_seconds=collector.reset_seconds,
+        reward_range=task.reward_range,
+        guaranteed_interval=guaranteed,
+    )
+
+
+def _spend(task: Task, judge: Judge, collector: Collector, bar: Progress) -> Strategy:
+    """Spends the budget; returns the strategy that knows what the estimate rests on."""
+    strategy, spent = task.strategy, 0
+    if task.reserve and (judge.critic is not None or judge.view is not None):
+        strategy = task.make(horizon=strategy.horizon, budget=strategy.budget - task.reserve, gamma=strategy.gamma)
+    collector.critic = judge.critic
+    pace = Pace(task.timing, strategy.horizon, collector, task.reserve)
+    while (schedule := pace.ask(strategy)) is not None:
+        if judge.view is not None and collector.trajectories == 0:
+            strategy = _pilot(task, strategy, schedule, judge, collector, bar)
+        elif collector.summing:
+            strategy.tell([collector.summarise(part, bar) for part in strategy.parts])
+        else:
+            strategy.tell(collector.collect(schedule.lengths, bar))
+        if strategy.spent > spent:
+            spent = strategy.spent
+            estimate = with_starts(strategy.estimate(), collector.starts)
+            bar.show(estimate)
+            collector.finish_round(estimate, strategy.warnings())
+    return strategy
+
+
+def _pilot(
+    task: Task, strategy: Strategy, schedule: Schedule, judge: Judge, collector: Collector, bar: Progress
+) -> Strategy:
+    """Collects what a strategy asks for first, decides on a critic by it, and returns the strategy to go on with.
+
+    What a critic was fitted on must not be judged by it: then a new strategy gets what is left of the budget.
+    """
+    assert judge.view is not None
+    lengths: NDArray[np.int64] = schedule.lengths
+    if schedule.transitions > strategy.budget / 2:  # all is planned at once
+        lengths = lengths[: max(_LEAST_PILOT, math.ceil(math.sqrt(strategy.budget / strategy.horizon)))]
+    pilot = collector.pilot(lengths, judge.view, bar)
+    left = strategy.budget - pilot.trajectories.transitions
+    collector.critic = judge.decide(pilot, budget=strategy.budget, max_resets=task.max_resets)
+    if isinstance(collector.critic, FittedCritic):
+        collector.agree(pilot)
+        estimate = Estimate.from_moments(collector.plain)
+        collector.finish_round(estimate, interval_warnings(estimate))
+        return task.make(horizon=strategy.horizon, budget=left, gamma=strategy.gamma)
+    if collector.critic is None:
+        strategy.change_budget(strategy.budget + task.reserve)
+    told = [collector.take_in(pilot)]
+    if lengths.size < schedule.trajectories:
+        told.append(collector.collect(schedule.lengths[lengths.size :], bar))
+    strategy.tell(concatenate(told))
+    return strategy
