@@ -25,7 +25,7 @@ from rido.simulators import choice, trajectory_seeds
 from rido.simulators.envs.lqg import expected_return, value
 from rido.simulators.gymnasium import GymnasiumSimulator
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
 LQG = rido.jax.lqg()
 SETTINGS = dict(gamma=0.9, horizon=30, num_envs=64)
 

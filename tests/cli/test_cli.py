@@ -62,7 +62,7 @@ def run_file(tmp_path_factory):
 def test_version_is_that_of_the_package_and_the_citation():
     assert rido_command("--version").stdout == f"rido {rido.__version__}\n"
     assert version("rido") == rido.__version__
-    citation = (Path(__file__).parents[1] / "CITATION.cff").read_text(encoding="utf-8")
+    citation = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {rido.__version__}\n" in citation
 
 
