@@ -17,9 +17,10 @@ from scipy import stats
 
 import rido
 from environments import Faulty, Mortal, ShortIsSweet
-from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories, collection
+from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories
+from rido.evaluation import collector
 from rido.evaluation.recorded import read_run
-from rido.simulators import SimulationError, choice
+from rido.simulators import SimulationError, factory
 from rido.simulators.envs.lqg import expected_return
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.storage.runfile import RunFileError
@@ -138,7 +139,7 @@ def test_uniform_transitions_are_what_uniform_took():
 
 
 def test_horizon_comes_from_the_discount_and_the_time_limit():
-    assert choice.horizon_for(0.9) == 66 and 0.9**66 <= 1e-3 < 0.9**65
+    assert factory.horizon_for(0.9) == 66 and 0.9**66 <= 1e-3 < 0.9**65
     short = rido.evaluate("Pendulum-v1", "random", budget=1000, gamma=0.9)
     assert short.schedule.horizon == 66
     assert rido.evaluate("Pendulum-v1", "random", budget=1000, gamma=0.999).schedule.horizon == 200
@@ -235,7 +236,7 @@ def pieces(path):
 
 
 def test_a_run_file_records_resumes_and_repeats(tmp_path, monkeypatch):
-    monkeypatch.setattr(collection, "_PIECE_SECONDS", 1e-4)
+    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
     path = tmp_path / "run.rido"
     first = mortal(run=path)
     assert len(pieces(path)) > 5
@@ -301,7 +302,7 @@ def test_a_reopened_run_remembers_what_to_know_of_it(env, settings, said, tmp_pa
 
 def test_what_to_know_of_a_part_of_a_run_is_known_of_all(tmp_path, monkeypatch):
     """The first half was collected where rounding was not sure; the file remembers when the rest is."""
-    monkeypatch.setattr(collection, "_PIECE_SECONDS", 1e-4)
+    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
     path, simulator = tmp_path / "run.rido", GymnasiumSimulator(partial(Mortal, death=0.1), act, horizon=30)
     settings = dict(budget=2000, gamma=0.95, horizon=30, seed=1, run=path)
     simulator.warnings = ("the machine is new",)
@@ -338,7 +339,7 @@ def test_a_damaged_run_file_is_refused(tmp_path):
 
 
 def test_everything_before_a_fault_stays_in_the_run_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(collection, "_PIECE_SECONDS", 1e-6)
+    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-6)
     path = tmp_path / "run.rido"
     with pytest.raises(
         SimulationError, match=r"trajectory \d+ failed at step 3 \(seed \d+\): the reward is nan"
@@ -348,7 +349,7 @@ def test_everything_before_a_fault_stays_in_the_run_file(tmp_path, monkeypatch):
 
 
 def slow_run(path):
-    collection._PIECE_SECONDS = 0.01
+    collector._PIECE_SECONDS = 0.01
     mortal_slow = partial(Mortal, death=0.05, seconds=2e-4)
     result = rido.evaluate(mortal_slow, act, budget=4000, gamma=0.95, horizon=30, num_envs=2, seed=3, run=path)
     return result.value, result.standard_error, result.trajectories

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from rido import Trajectories, Uniform, clock
+from rido import Trajectories, Uniform
+from rido.evaluation import time_budget
 from rido.evaluation.time_budget import Clock, measure_costs
 
 
@@ -30,18 +31,18 @@ class Timed:
 @pytest.mark.parametrize(("per_reset", "per_step"), [(0.0, 1e-4), (1e-4, 1e-5), (1e-2, 1e-4), (0.5, 1e-3)])
 def test_costs_of_steps_and_resets_are_told_apart(per_reset, per_step, monkeypatch):
     simulator = Timed(per_reset, per_step, death=0.001)
-    monkeypatch.setattr(clock.time, "perf_counter", simulator.now)
+    monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
     costs = measure_costs(simulator, 1000, 1e9, entropy=3)
     assert costs.per_step == pytest.approx(per_step, rel=1e-3)
     assert costs.per_reset == pytest.approx(per_reset, rel=1e-3, abs=1e-6)
     assert costs.reset_price == pytest.approx(per_reset / per_step, rel=1e-2, abs=1e-2)
     assert costs.rate(100) == pytest.approx(100 / (per_reset + 100 * per_step), rel=1e-2)
-    assert simulator.seen.isdisjoint(clock.trajectory_seeds(3, 0, 10_000))
+    assert simulator.seen.isdisjoint(time_budget.trajectory_seeds(3, 0, 10_000))
 
 
 def test_measuring_ends_in_time(monkeypatch):
     simulator = Timed(1e-3, 1e-4)
-    monkeypatch.setattr(clock.time, "perf_counter", simulator.now)
+    monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
     costs = measure_costs(simulator, 10**6, 0.01, entropy=3)
     assert simulator.time < 0.1  # trajectories of 16 steps at most
     assert costs.reset_price == pytest.approx(10)
@@ -49,7 +50,7 @@ def test_measuring_ends_in_time(monkeypatch):
 
 def test_one_length_is_enough(monkeypatch):
     simulator = Timed(0.1, 0.2)
-    monkeypatch.setattr(clock.time, "perf_counter", simulator.now)
+    monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
     assert measure_costs(simulator, 1, 1.0, entropy=3).rate(1) == pytest.approx(1 / 0.3)
 
 

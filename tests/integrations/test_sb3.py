@@ -16,7 +16,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
 
-from rido.sb3 import EvalCallback, _is_better
+from rido.integrations.sb3 import EvalCallback, _is_better
 
 
 class Memory(KVWriter):
@@ -135,7 +135,7 @@ def test_better_means_by_more_than_the_error(value, error, better):
 
 def test_only_a_clear_improvement_is_saved(tmp_path, monkeypatch):
     results = iter([evaluation(10, 1), evaluation(12, 1), evaluation(20, 1), evaluation(19, 1)])
-    monkeypatch.setattr("rido.sb3.evaluate", lambda *arguments, **options: next(results))
+    monkeypatch.setattr("rido.integrations.sb3.evaluate", lambda *arguments, **options: next(results))
     saved = []
 
     class Count(BaseCallback):
