@@ -60,7 +60,7 @@ class Imaginary(CrewSimulator):
 REFERENCE = GymnasiumSimulator(Mortal, zeros, horizon=40)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(size=st.integers(1, 6), death=st.sampled_from([0.0, 0.1, 0.5]), seed=st.integers(0, 10**6))
 def test_results_do_not_depend_on_the_number_of_workers_and_their_deaths(size, death, seed):
     simulator = Imaginary(size, death=death, seed=seed)
@@ -69,7 +69,7 @@ def test_results_do_not_depend_on_the_number_of_workers_and_their_deaths(size, d
     assert (simulator.failures > 0) == (death > 0) or size == 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     costs=st.lists(st.integers(1, 1000), min_size=1, max_size=300),
     workers=st.integers(1, 40),
