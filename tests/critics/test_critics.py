@@ -2,12 +2,8 @@
 
 import json
 import math
-import os
-import random
-import signal as signals
 import sqlite3
 from functools import partial
-from multiprocessing import get_context
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +13,7 @@ from scipy import stats
 import rido
 from environments import Mortal
 from helpers import assert_calibrated
+from interrupted import kill_until_done, slow_run
 from rido import Trajectories
 from rido.critics.base import FunctionCritic, agent_critic, signal
 from rido.critics.fitted import View
@@ -137,7 +134,9 @@ def test_lqg_is_covered_and_the_riccati_value_carries_it():
         return table[steps_to_go, 0] + (table[steps_to_go, 1] - table[steps_to_go, 0]) * observations[:, 0] ** 2
 
     results = [
-        rido.evaluate("rido/LQG-v0", budget=1000, gamma=gamma, horizon=horizon, critic=value, max_resets=2000, seed=seed)
+        rido.evaluate(
+            "rido/LQG-v0", budget=1000, gamma=gamma, horizon=horizon, critic=value, max_resets=2000, seed=seed
+        )
         for seed in range(40)
     ]
     assert_calibrated(results, lqg.expected_return(horizon, gamma))
@@ -376,38 +375,9 @@ def test_a_run_with_a_critic_resumes_with_the_same_numbers(critic, tmp_path, mon
         mortal(run=path, seed=4)
 
 
-def slow_run(path):
-    collector._PIECE_SECONDS, collector._RESETS = 0.01, 32
-    result = rido.evaluate(
-        partial(Mortal, death=0.05, seconds=2e-4),
-        act,
-        budget=3000,
-        gamma=0.95,
-        horizon=30,
-        num_envs=2,
-        seed=3,
-        run=path,
-        critic="fit",
-        max_resets=400,
-    )
-    return result.value, result.standard_error, result.trajectories, result.resets
-
-
 def test_kill_at_any_moment_loses_nothing_that_was_recorded(tmp_path):
-    """SIGKILLs at random moments, at least 10; the run ends with the numbers of an undisturbed one."""
-    expected = slow_run(tmp_path / "undisturbed.rido")
-    path, delays, kills = tmp_path / "killed.rido", random.Random(1), 0
-    context = get_context("fork")
-    while True:
-        child = context.Process(target=slow_run, args=(path,))
-        child.start()
-        child.join(delays.uniform(0.01, 0.2) * (1 + kills / 10))  # slower machines need longer to get on
-        if child.exitcode is None:
-            os.kill(child.pid, signals.SIGKILL)
-            kills += 1
-        child.join()
-        assert child.exitcode in (0, -signals.SIGKILL)
-        if child.exitcode == 0:
-            break
-    assert kills >= 10
-    assert slow_run(path) == expected
+    """At least 10 SIGKILLs at random moments; the run ends with the numbers of an undisturbed one."""
+    path = tmp_path / "killed.rido"
+    recorded = kill_until_done(path, "fit", growth=2)
+    assert len(recorded) >= 10 and len(recorded[-1]) > 20
+    assert slow_run(path, "fit") == slow_run(tmp_path / "undisturbed.rido", "fit")

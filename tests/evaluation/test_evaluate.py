@@ -2,13 +2,11 @@
 
 import json
 import math
-import os
 import random
-import signal
 import sqlite3
 import time
 from functools import partial
-from multiprocessing import get_context
+from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +16,7 @@ from scipy import stats
 import rido
 from environments import Faulty, Mortal, ShortIsSweet
 from helpers import assert_calibrated
+from interrupted import kill_until_done, pieces, slow_run, start
 from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories
 from rido.evaluation import collector
 from rido.evaluation.recorded import read_run
@@ -240,11 +239,6 @@ def test_workers_that_a_simulator_would_ignore_are_refused(simulator, message):
 # Run files
 
 
-def pieces(path):
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
-        return [number for (number,) in database.execute("SELECT number FROM pieces ORDER BY number")]
-
-
 def test_a_run_file_records_resumes_and_repeats(tmp_path, monkeypatch):
     monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
     path = tmp_path / "run.rido"
@@ -358,56 +352,27 @@ def test_everything_before_a_fault_stays_in_the_run_file(tmp_path, monkeypatch):
     assert len(pieces(path)) == caught.value.trajectory  # one trajectory a piece
 
 
-def slow_run(path):
-    collector._PIECE_SECONDS = 0.01
-    mortal_slow = partial(Mortal, death=0.05, seconds=2e-4)
-    result = rido.evaluate(mortal_slow, act, budget=4000, gamma=0.95, horizon=30, num_envs=2, seed=3, run=path)
-    return result.value, result.standard_error, result.trajectories
-
-
 def test_kill_at_any_moment_loses_nothing_that_was_recorded(tmp_path):
     """At least 20 SIGKILLs at random moments; the run ends with the numbers of an undisturbed one."""
-    expected = slow_run(tmp_path / "undisturbed.rido")
-    path, delays, kills, known = tmp_path / "killed.rido", random.Random(1), 0, []
-    context = get_context("fork")
-    while True:
-        child = context.Process(target=slow_run, args=(path,))
-        child.start()
-        child.join(delays.uniform(0.005, 0.12))
-        seen = pieces(path) if path.exists() and known else []
-        if child.exitcode is None:
-            os.kill(child.pid, signal.SIGKILL)
-            kills += 1
-        child.join()
-        assert child.exitcode in (0, -signal.SIGKILL)
-        if child.exitcode == 0:
-            break
-        if path.exists() and path.stat().st_size > 0:
-            try:
-                now = pieces(path)
-            except sqlite3.OperationalError:  # killed before the tables were made
-                now = []
-            assert now == list(range(len(now)))
-            assert len(now) >= len(seen) >= len(known)
-            known = now
-    assert kills >= 20
-    assert slow_run(path) == expected
+    path = tmp_path / "killed.rido"
+    recorded = kill_until_done(path)
+    assert len(recorded) >= 20 and len(recorded[-1]) > 20
+    for before, after in pairwise(recorded):
+        assert after == list(range(len(after))) and len(after) >= len(before)
+    assert slow_run(path) == slow_run(tmp_path / "undisturbed.rido")
 
 
 def test_others_can_watch_a_run(tmp_path):
     path = tmp_path / "run.rido"
-    child = get_context("fork").Process(target=slow_run, args=(path,))
-    child.start()
+    child = start(slow_run, path)
     counts = []
     while child.is_alive():
+        counts.append(len(pieces(path)))
         time.sleep(0.02)
-        try:
-            counts.append(len(pieces(path)))
-        except sqlite3.OperationalError:
-            continue
     child.join()
     assert child.exitcode == 0
     assert counts == sorted(counts) and len(set(counts)) > 3
     with sqlite3.connect(path) as database:
         rows = database.execute("SELECT transitions, value, standard_error FROM progress ORDER BY round").fetchall()
-    assert rows[-1][0] == 4000 and rows[-1][1:] == slow_run(path)[:2]
+    value, standard_error, transitions, *_ = slow_run(path)
+    assert rows[-1] == (transitions, value, standard_error) and transitions == 6000

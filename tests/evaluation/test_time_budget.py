@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import rido
+from helpers import assert_calibrated
 from rido import Trajectories, Uniform
 from rido.evaluation import time_budget
 from rido.evaluation.time_budget import Clock, measure_costs
@@ -71,6 +73,48 @@ def test_time_is_spent_and_hardly_exceeded(seconds, death, noise):
         strategy.tell(batch)
         rate = batch.transitions / (simulator.time - started)
     assert 0.93 * seconds < simulator.time < 1.07 * seconds
+
+
+class Noisy(Timed):
+    """Independent normal rewards around 1, from the seeds."""
+
+    def rollout(self, lengths, seeds):
+        batch = super().rollout(lengths, seeds)
+        rewards = [np.random.default_rng(seed).normal(1, 1, n) for n, seed in zip(lengths, seeds, strict=True)]
+        return Trajectories(np.concatenate(rewards), lengths, batch.steps)
+
+
+@pytest.fixture
+def noisy(monkeypatch):
+    """Makes a simulator, and its clock that of the evaluation."""
+
+    def make(per_reset, per_step):
+        simulator = Noisy(per_reset, per_step)
+        for name in ("perf_counter", "monotonic"):
+            monkeypatch.setattr(time_budget.time, name, simulator.now)
+        monkeypatch.setitem(Clock.__init__.__kwdefaults__, "now", simulator.now)
+        return simulator
+
+    return make
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "uniform", "rido"])
+def test_evaluation_spends_its_time_and_is_calibrated(strategy, noisy):
+    results = []
+    for seed in range(40):
+        simulator = noisy(1e-2, 1e-3)
+        settings = dict(time_budget=3.0, gamma=0.9, horizon=20, strategy=strategy, seed=seed)
+        results.append(rido.evaluate(simulator, **settings))
+        assert 2.7 < simulator.time < 3.3
+    assert_calibrated(results, np.sum(0.9 ** np.arange(20)))
+
+
+def test_a_price_of_resets_makes_trajectories_longer(noisy):
+    """Resets that take as long as 50 steps of equally noisy rewards: a plan that knows has fewer of them."""
+    settings = dict(gamma=0.8, horizon=30, seed=1)
+    result = rido.evaluate(noisy(1e-2, 2e-4), time_budget=3, **settings)
+    blind = rido.evaluate(noisy(1e-2, 2e-4), budget=result.transitions, **settings)
+    assert result.trajectories < 0.8 * blind.trajectories
 
 
 def test_time_that_was_spent_before_counts():
