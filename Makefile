@@ -7,7 +7,7 @@ test: lint
 	$(BIN)/pytest -n 2 --dist loadfile
 
 # A first answer in less than a minute: the core needs no extras, so these tests run without torch, JAX, Ray or MuJoCo.
-SMOKE = $(addprefix tests/test_,allocation.py schedule.py trajectories.py moments.py estimate.py guarantee.py) \
+SMOKE = $(addprefix tests/core/test_,allocation.py schedule.py trajectories.py moments.py estimate.py guarantee.py) \
 	$(addprefix tests/strategies/test_,contract.py rido.py adaptive.py)
 
 smoke: .venv-smoke/ready

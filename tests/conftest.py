@@ -2,6 +2,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, and no limit on their time: a busy machine is no failure.
+settings.register_profile("rido", deadline=None, derandomize=True)
+settings.load_profile("rido")
 
 
 @pytest.fixture(scope="session")

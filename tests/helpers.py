@@ -1,6 +1,9 @@
 """Small things that several tests need."""
 
+import math
+
 import numpy as np
+from scipy import stats
 
 from rido import Trajectories
 
@@ -11,6 +14,17 @@ def random_batch(seed, horizon, trajectories):
     lengths = np.concatenate([[horizon, horizon], rng.integers(1, horizon + 1, max(trajectories - 2, 0))])
     rewards = rng.normal(1, 2, (lengths.size, horizon)) + rng.normal(size=(lengths.size, 1))
     return Trajectories(rewards, lengths)
+
+
+def assert_calibrated(results, truth):
+    """Checks that errors divided by their standard errors have mean 0 and variance 1.
+
+    Each of the two checks fails by chance once in 10,000; 1.2 is for the tails of Student's t. With 40 results a bias
+    of one standard error is found in 99 of 100 cases, and so is a standard error that is half of the true one.
+    """
+    scores = np.array([(result.value - truth) / result.standard_error for result in results])
+    assert abs(scores.mean()) < 3.9 / math.sqrt(scores.size)
+    assert stats.chi2.ppf(5e-5, scores.size) < np.sum(scores**2) < 1.2 * stats.chi2.isf(5e-5, scores.size)
 
 
 def run(strategy, sample, rng):

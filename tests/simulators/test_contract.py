@@ -26,8 +26,12 @@ def gymnasium(env, policy=weighted, **settings):
     return lambda: GymnasiumSimulator(env, policy, horizon=40, **settings)
 
 
-def vector(kind):
-    return lambda: GymnasiumSimulator(kind([Mortal] * 5, autoreset_mode=AutoresetMode.DISABLED), weighted, horizon=40)
+def vector(kind, **options):
+    def make():
+        envs = kind([Mortal] * 5, autoreset_mode=AutoresetMode.DISABLED, **options)
+        return GymnasiumSimulator(envs, weighted, horizon=40)
+
+    return make
 
 
 SIMULATORS = {
@@ -39,7 +43,7 @@ SIMULATORS = {
     "random policy": gymnasium(Mortal, "random", num_envs=4),
     "environment": lambda: GymnasiumSimulator(Mortal(), weighted, horizon=40),
     "SyncVectorEnv": vector(SyncVectorEnv),
-    "AsyncVectorEnv": vector(AsyncVectorEnv),
+    "AsyncVectorEnv": vector(AsyncVectorEnv, context="forkserver"),
 }
 LENGTHS = np.array([3, 40, 1, 17, 40, 8, 8, 2, 25, 1, 33])
 SEEDS = trajectory_seeds(11, 0, LENGTHS.size)

@@ -39,8 +39,8 @@ def test_observations_are_those_of_each_trajectory_run_alone(num_envs, death):
     expected = [alone(length, seed, death) for length, seed in zip(LENGTHS, SEEDS, strict=True)]
     np.testing.assert_array_equal(seen.observations, np.concatenate([part for part, _ in expected]))
     np.testing.assert_array_equal(seen.terminated, [terminated for _, terminated in expected])
-    if death == 1.0:
-        assert seen.terminated[0] and seen.trajectories.steps[0] == LENGTHS[0] == 1  # an end at the planned length
+    assert LENGTHS[0] == seen.trajectories.steps[0] == 1
+    assert seen.terminated[0] or death < 1.0  # an end at the planned length
 
 
 @pytest.mark.parametrize("env", ["rido/LQG-v0", "Pendulum-v1"])

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+import tabular
 from validation import FAMILIES, GAMMAS, SUCCESS_CHANCES, hazards, problem, problems
 
-from rido.study import tabular
 from rido.study.zoo import ZOO
 
 EPISODES = 40_000

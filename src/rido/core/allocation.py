@@ -13,7 +13,7 @@ from rido.core import checks
 
 # fill() weighs about this many trajectories one by one. Where the budget is for more, it first takes most of it from a
 # lower bound of the relaxed optimum, and then small shares of what is left, or still smaller ones of what is there, at
-# once. That only saves time: tests/test_allocation.py compares.
+# once. That only saves time: tests/core/test_allocation.py compares.
 _ONE_BY_ONE = 200
 _START_SHARE = 0.9
 _AT_ONCE = 0.005

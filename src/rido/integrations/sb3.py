@@ -163,10 +163,13 @@ class EvalCallback(EventCallback):
 
 
 def _is_better(new: Evaluation, best: Evaluation, confidence: float) -> bool:
-    """Whether a result is better than another by more than the error of their difference."""
+    """Whether a result is better than another by more than the error of their difference.
+
+    A result of a single full-length trajectory has no standard error; then the larger mean is better, as in SB3.
+    """
     error = math.hypot(new.standard_error, best.standard_error)
     if not math.isfinite(error):
-        return False
+        return new.value > best.value
     freedom = min(new.estimate.degrees_of_freedom, best.estimate.degrees_of_freedom)
     return new.value - best.value > float(stdtrit(freedom, (1 + confidence) / 2)) * error
 

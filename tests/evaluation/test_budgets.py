@@ -55,11 +55,9 @@ def counted(death=0.0, **settings):
 )
 def test_what_is_reported_is_what_was_taken(settings):
     result, taken = counted(**settings)
-    assert result.transitions == taken
-    if settings.get("budget", 2000) is not None:
-        assert taken <= 2000
-        if "until" not in settings:
-            assert taken >= 1900
+    assert result.transitions == taken > 0
+    least = 0 if "until" in settings else 1900
+    assert settings.get("budget", 2000) is None or least <= taken <= 2000
 
 
 def test_a_budget_with_a_time_budget_pays_for_measuring(tmp_path):

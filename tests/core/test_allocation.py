@@ -37,7 +37,7 @@ def problems(draw):
     return weights, slack * minimum * costs.sum(), minimum, costs
 
 
-@settings(max_examples=220, deadline=None, derandomize=True)
+@settings(max_examples=220)
 @given(problems())
 def test_allocate_equals_the_convex_solver(problem):
     weights, budget, minimum, costs = problem
@@ -86,7 +86,7 @@ def test_greedy_filling_is_never_worse_on_average_than_rounding_down():
     assert np.mean(gaps["fill"] < 1e-9) > 0.6  # mostly it is the optimum itself
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(st.integers(1, 40), st.integers(0, 2000), st.integers(0, 2**32 - 1))
 def test_filling_spends_the_budget_exactly_and_keeps_the_order(horizon, budget, seed):
     rng = np.random.default_rng(seed)
@@ -96,7 +96,7 @@ def test_filling_spends_the_budget_exactly_and_keeps_the_order(horizon, budget, 
     assert (np.diff(added) <= 0).all()
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(st.integers(2, 60), st.integers(0, 2**32 - 1))
 def test_filling_in_bulk_is_as_good_as_one_by_one(horizon, seed):
     """With history the relaxed optimum is not known; one greedy trajectory at a time is the reference."""
@@ -133,7 +133,7 @@ def one_by_one(weights, budget, history, costs):
     return counts - history
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(st.integers(1, 12), st.integers(1, 60), st.integers(0, 2**32 - 1))
 def test_unpooled_filling_takes_the_best_prefix(horizon, budget, seed):
     rng = np.random.default_rng(seed)

@@ -14,11 +14,11 @@ from scipy import stats
 from rido import Estimate, RewardMoments, Schedule
 from rido.core.summaries import SummedMoments
 from rido.jax import JaxCritic, JaxEnv, JaxSimulator, adapt, lqg, navigation, pendulum
-from rido.jax import simulator as jax_simulator
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.envs.lqg import expected_return, value
 from rido.simulators.envs.lqg import weights as lqg_weights
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.jax import simulator as jax_simulator
 from rido.simulators.jax.batching import tiles
 from rido.simulators.jax.programs import join_seeds, seed_words, split_seeds
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from environments import Faulty, Mortal
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.parallel import pool
 from rido.simulators.parallel.pool import CrewSimulator, WorkerError, split
 from rido.simulators.parallel.serialization import pack
-from rido.simulators.parallel.worker import Gone, Host
+from rido.simulators.parallel.worker import Beat, Gone, Host
 from traps import assert_same, zeros
 
 LENGTHS = np.random.default_rng(3).integers(1, 41, 70)
@@ -29,7 +30,7 @@ class Imaginary(CrewSimulator):
         recipe = pack(env, zeros, settings)
         super().__init__(recipe, size, horizon=40, timeout=100, max_failures=max_failures)
         self.random, self.death, self.killer = random.Random(seed), death, None
-        self.hosts, self.inbox, self.most, self.ran = {}, {}, 0, []
+        self.hosts, self.inbox, self.most, self.ran, self.deaths = {}, {}, 0, [], 0
         self._open()
 
     def _launch(self, slot):
@@ -50,6 +51,7 @@ class Imaginary(CrewSimulator):
         if method == "run":
             self.ran.append(arguments[2][0])
         if self.random.random() < self.death or (self.killer is not None and self.killer(method, event)):
+            self.deaths += 1
             return [(slot, Gone("was struck by lightning"))]
         return [(slot, event)]
 
@@ -60,16 +62,62 @@ class Imaginary(CrewSimulator):
 REFERENCE = GymnasiumSimulator(Mortal, zeros, horizon=40)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(size=st.integers(1, 6), death=st.sampled_from([0.0, 0.1, 0.5]), seed=st.integers(0, 10**6))
 def test_results_do_not_depend_on_the_number_of_workers_and_their_deaths(size, death, seed):
     simulator = Imaginary(size, death=death, seed=seed)
     assert_same(simulator, REFERENCE, LENGTHS, SEEDS)
     assert simulator.most <= 2  # chunks at a time
-    assert (simulator.failures > 0) == (death > 0) or size == 1
+    assert simulator.failures == simulator.deaths
 
 
-@settings(max_examples=200, deadline=None)
+def test_half_of_all_workers_die_where_half_of_them_should():
+    simulator = Imaginary(3, death=0.5)
+    simulator.rollout(LENGTHS, SEEDS)
+    assert simulator.failures == simulator.deaths > 5
+
+
+class Silent(Imaginary):
+    """One worker that never answers a request, on a clock of its own; it may move on or not."""
+
+    def __init__(self, moves_on):
+        self.moves_on, self.now, self.calls, self.asked, self.stuck = moves_on, 0.0, 0, False, None
+        super().__init__(size=1, max_failures=0)
+
+    def _ask(self, slot):
+        self.asked = True
+
+    def _poll(self, seconds):
+        self.now += seconds
+        (waiting,) = self.inbox.values()
+        if self.asked:
+            self.asked, self.calls = False, self.calls + self.moves_on
+            return [(0, Beat(self.calls))]
+        if waiting and (waiting[0][0] == "open" or self.now > 1000):
+            return super()._poll(seconds)
+        return []
+
+
+def test_silent_workers_are_stuck_only_if_they_do_not_move_on(monkeypatch):
+    """A timeout of 100 seconds, a request of 1,000 seconds."""
+    for moves_on in (True, False):
+        simulator = Silent(moves_on)
+        monkeypatch.setattr(pool.time, "monotonic", lambda: simulator.now)  # noqa: B023 - used before the next one
+        if moves_on:
+            assert_equal_rollouts(simulator)
+            assert simulator.failures == 0 and simulator.calls > 10
+        else:
+            with pytest.raises(WorkerError, match=r"took no step for 100 seconds \(timeout\)"):
+                simulator.rollout(LENGTHS[:1], SEEDS[:1])
+            assert 100 < simulator.now < 200
+
+
+def assert_equal_rollouts(simulator):
+    found, expected = (each.rollout(LENGTHS[:1], SEEDS[:1]).flat for each in (simulator, REFERENCE))
+    np.testing.assert_array_equal(found, expected)
+
+
+@settings(max_examples=200)
 @given(
     costs=st.lists(st.integers(1, 1000), min_size=1, max_size=300),
     workers=st.integers(1, 40),

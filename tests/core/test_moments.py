@@ -35,7 +35,7 @@ def weights_by_definition(rewards, lengths, horizon, gamma, covariance, beta=1.0
     return weights
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.integers(2, 12), st.integers(0, 2**32 - 1), st.sampled_from(["paired", "paper"]))
 def test_weights_are_those_of_the_definition(horizon, trajectories, seed, covariance):
     batch = random_batch(seed, horizon, trajectories)
@@ -60,7 +60,7 @@ def test_means_and_variances_are_those_of_each_column():
         assert moments.variances[t] == pytest.approx(column.var(ddof=1), rel=1e-12)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6))
 def test_any_split_over_workers_gives_the_same_numbers(seed, workers):
     horizon, rng = 30, np.random.default_rng(seed)

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import rido
-import rido.paper
+import rido.policies
 from rido.critics.base import agent_critic
 from rido.policies.base import resolve_policy
 from rido.policies.npz import MlpPolicy
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
-AGENTS = Path(rido.paper.__file__).parent / "agents"
+AGENTS = Path(rido.policies.__file__).parent / "shipped"
 PENDULUM = AGENTS / "pendulum.npz"
 SHIPPED = ("pendulum", "ant", "halfcheetah", "swimmer", "reacher")
 

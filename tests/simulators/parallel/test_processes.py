@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 import rido
 from environments import Faulty, Mortal
-from rido.evaluation import collector as collection
+from rido.evaluation import collector
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel.pool import WorkerError
@@ -41,7 +41,6 @@ def test_bit_identical_for_any_number_of_workers(workers):
 def test_random_kills_change_nothing():
     """Each of 10 kills strikes a random worker at a random moment of several requests in a row."""
     slow = partial(Mortal, death=0.02, seconds=1e-3)
-    requests = [trajectory_seeds(request, 0, LENGTHS.size) for request in range(100)]
     reference = GymnasiumSimulator(partial(Mortal, death=0.02), zeros, horizon=40)
     chance, kills = random.Random(0), []
     with WorkerSimulator(slow, zeros, workers=2, horizon=40, max_failures=20) as simulator:
@@ -49,40 +48,43 @@ def test_random_kills_change_nothing():
         def strike():
             while len(kills) < 10:
                 time.sleep(chance.uniform(0.0, 0.5))
-                if pids := simulator.pids:
+                if pids := [pid for pid in simulator.pids if pid not in kills]:
                     kills.append(chance.choice(pids))
                     os.kill(kills[-1], signal.SIGKILL)
 
         striker = threading.Thread(target=strike)
         striker.start()
         answered = []
-        while striker.is_alive():
-            answered.append(simulator.rollout(LENGTHS, requests[len(answered)]))
+        while striker.is_alive() or len(answered) < 2 or set(kills) & set(simulator.pids):
+            seeds = trajectory_seeds(len(answered), 0, LENGTHS.size)
+            answered.append((seeds, simulator.rollout(LENGTHS, seeds)))
         striker.join()
-        failures = simulator.failures
-    assert 5 <= failures <= len(set(kills))
-    for batch, seeds in zip(answered, requests, strict=False):
+        assert simulator.failures == len(kills) == 10
+    for seeds, batch in answered:
         np.testing.assert_array_equal(batch.flat, reference.rollout(LENGTHS, seeds).flat)
 
 
 @pytest.mark.parametrize("fate", ["killed", "crashed", "exited", "stuck"])
 def test_a_lost_worker_is_replaced_and_its_trajectories_are_run_again(tmp_path, fate):
-    with WorkerSimulator(partial(Trap, tmp_path, fate), zeros, workers=2, horizon=40, timeout=1.5) as simulator:
+    # A busy machine may look stuck too, which must not change the result either.
+    patience = dict(timeout=3, max_failures=50) if fate == "stuck" else {}
+    with WorkerSimulator(partial(Trap, tmp_path, fate), zeros, workers=2, horizon=40, **patience) as simulator:
         batch = simulator.rollout(LENGTHS, SEEDS)
-        assert simulator.failures == 1 == len(list(tmp_path.iterdir()))
+        assert len(list(tmp_path.iterdir())) == 1
+        assert simulator.failures == 1 or (fate == "stuck" and simulator.failures > 1)
     expected = GymnasiumSimulator(partial(Mortal, death=0.05), zeros, horizon=40).rollout(LENGTHS, SEEDS)
     np.testing.assert_array_equal(batch.flat, expected.flat)
 
 
 def test_slow_is_not_stuck():
-    slow = partial(Mortal, death=0.0, seconds=0.05)
-    with WorkerSimulator(slow, zeros, workers=1, horizon=40, num_envs=1, timeout=0.5) as simulator:
-        assert simulator.rollout(np.full(1, 40), [1]).transitions == 40  # takes more than two seconds
+    slow = partial(Mortal, death=0.0, seconds=0.2)
+    with WorkerSimulator(slow, zeros, workers=1, horizon=20, num_envs=1, timeout=3) as simulator:
+        assert simulator.rollout(np.full(1, 20), [1]).transitions == 20  # takes more than four seconds
         assert simulator.failures == 0
 
 
 def test_after_too_many_failures_the_run_file_has_what_was_collected_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(collection, "_PIECE_SECONDS", 1e-6)
+    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-6)
     trap = partial(Trap, tmp_path, "killed", times=100)
     with (
         WorkerSimulator(trap, zeros, workers=2, horizon=30, num_envs=1, max_failures=1) as simulator,
@@ -113,7 +115,7 @@ def test_errors_at_the_start_are_passed_on():
 
 
 def test_what_cannot_be_sent_is_named():
-    async_env = AsyncVectorEnv([Mortal] * 2, autoreset_mode=AutoresetMode.DISABLED)
+    async_env = AsyncVectorEnv([Mortal] * 2, autoreset_mode=AutoresetMode.DISABLED, context="forkserver")
     with pytest.raises(ValueError, match=r"env must be an id or a function .* cannot be sent to another process"):
         WorkerSimulator(async_env, zeros, workers=2, horizon=40)
     async_env.close()
@@ -174,7 +176,7 @@ def start_script(tmp_path, pause):
 
 def test_scripts_need_no_main_guard_and_may_forget_to_close(tmp_path):
     script = start_script(tmp_path, 0)
-    output, errors = script.communicate(timeout=60)
+    output, errors = script.communicate(timeout=600)
     pids, total = output.splitlines()
     assert (total, errors, script.returncode) == ("36.0", "", 0)
     assert all(ended(int(pid)) for pid in pids.split())
@@ -190,7 +192,8 @@ def test_no_worker_survives_a_killed_parent(tmp_path):
     assert all(ended(pid) for pid in pids)
 
 
-def ended(pid, seconds=5.0):
+def ended(pid, seconds=120.0):
+    """Waits until a process is gone, and tells whether it is."""
     deadline = time.monotonic() + seconds
     while True:
         try:

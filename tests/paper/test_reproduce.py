@@ -13,10 +13,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from rido.envs import lqg
 from rido.paper import SECTIONS, reproduce
 from rido.paper.domains import MAIN, Source, precision, record
 from rido.paper.policies import find_policy
+from rido.simulators.envs import lqg
 
 DOMAINS = {domain.name: domain for domain in MAIN}
 

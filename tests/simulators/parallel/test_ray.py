@@ -15,8 +15,8 @@ from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from traps import Trap, assert_same, tanh_policy, zeros
 
-ray = pytest.importorskip("ray")
-cluster_utils = pytest.importorskip("ray.cluster_utils")
+ray = pytest.importorskip("ray", reason='needs pip install "rido[ray]"')
+cluster_utils = pytest.importorskip("ray.cluster_utils", reason='needs pip install "rido[ray]"')
 
 from rido.simulators.parallel.ray import RaySimulator  # noqa: E402
 
@@ -66,10 +66,13 @@ def test_killed_actors_change_nothing(cluster, expected):
 
         striker = threading.Thread(target=strike)
         striker.start()
-        batch = simulator.rollout(LENGTHS, SEEDS)
+        batches = [simulator.rollout(LENGTHS, SEEDS)]
         striker.join()
+        while simulator.failures < 2:  # the request was done before an actor was gone
+            batches.append(simulator.rollout(LENGTHS, SEEDS))
         assert simulator.failures == 2
-    np.testing.assert_array_equal(batch.flat, expected)
+    for batch in batches:
+        np.testing.assert_array_equal(batch.flat, expected)
 
 
 def test_a_lost_node_changes_nothing(cluster, expected):
@@ -85,26 +88,28 @@ def test_a_lost_node_changes_nothing(cluster, expected):
         striker.join()
         while sum(node["Alive"] for node in ray.nodes()) > 2:  # until the cluster knows, or later tests land there
             time.sleep(0.1)
-        if simulator.failures == 0:  # it was done before the node was gone
+        while simulator.failures == 0:  # the request was done before the node was gone
             batches.append(simulator.rollout(LENGTHS, SEEDS))
-        assert simulator.failures >= 1
     for batch in batches:
         np.testing.assert_array_equal(batch.flat, expected)
 
 
-@pytest.mark.parametrize(("fate", "timeout"), [("crashed", 300), ("stuck", 3)])
-def test_a_lost_actor_is_replaced_and_its_trajectories_are_run_again(cluster, tmp_path, fate, timeout):
-    with RaySimulator(partial(Trap, tmp_path, fate), zeros, num_actors=2, horizon=40, timeout=timeout) as simulator:
+@pytest.mark.parametrize("fate", ["crashed", "stuck"])
+def test_a_lost_actor_is_replaced_and_its_trajectories_are_run_again(cluster, tmp_path, fate):
+    # A busy machine may look stuck too, which must not change the result either.
+    patience = dict(timeout=5, max_failures=50) if fate == "stuck" else {}
+    with RaySimulator(partial(Trap, tmp_path, fate), zeros, num_actors=2, horizon=40, **patience) as simulator:
         batch = simulator.rollout(LENGTHS, SEEDS)
-        assert simulator.failures >= 1 == len(list(tmp_path.iterdir()))  # a busy machine may look stuck once more
+        assert len(list(tmp_path.iterdir())) == 1
+        assert simulator.failures == 1 or (fate == "stuck" and simulator.failures > 1)
     expected = GymnasiumSimulator(partial(Mortal, death=0.05), zeros, horizon=40).rollout(LENGTHS, SEEDS)
     np.testing.assert_array_equal(batch.flat, expected.flat)
 
 
 def test_slow_is_not_stuck(cluster):
-    slow = partial(Mortal, death=0.0, seconds=0.06)
-    with RaySimulator(slow, zeros, num_actors=1, horizon=40, num_envs=1, timeout=0.8) as simulator:
-        assert simulator.rollout(np.full(1, 40), [1]).transitions == 40  # takes more than two seconds
+    slow = partial(Mortal, death=0.0, seconds=0.4)
+    with RaySimulator(slow, zeros, num_actors=1, horizon=20, num_envs=1, timeout=6) as simulator:
+        assert simulator.rollout(np.full(1, 20), [1]).transitions == 20  # takes more than eight seconds
         assert simulator.failures == 0
 
 
@@ -129,7 +134,7 @@ print(rido.evaluate("rido/LQG-v0", budget=5000, gamma=0.9, horizon=50, seed=1).v
 def test_a_cluster_of_its_own_where_there_is_none():
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     output = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=100, env=environment
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=600, env=environment
     )
     first, second = output.stdout.splitlines()
     assert second == f"{first} False"

@@ -1,15 +1,13 @@
 """evaluate() in several processes and with a budget of time."""
 
-import time
 from functools import partial
 
 import pytest
 
 import rido
-from environments import Mortal
 from rido.simulators.envpool import EnvPoolSimulator
-from rido.simulators.envs.lqg import expected_return
-from traps import tanh_policy, zeros
+from rido.simulators.gymnasium import GymnasiumSimulator
+from traps import tanh_policy
 
 
 def test_workers_do_not_change_the_result():
@@ -41,13 +39,10 @@ def test_simulators_are_named_or_made():
 
 
 @pytest.mark.parametrize("strategy", ["adaptive", "uniform", "rido"])
-def test_time_budgets_are_kept_and_the_result_is_covered(strategy):
-    """False alarm of the interval: 1 in 10,000. The machine may be busy, so the time is checked with a wide margin."""
-    started = time.perf_counter()
-    result = rido.evaluate("rido/LQG-v0", time_budget=1.5, gamma=0.9, horizon=50, strategy=strategy, seed=3)
-    assert 0.7 < time.perf_counter() - started < 4
-    low, high = result.interval(0.9999)
-    assert low < expected_return(50, 0.9) < high
+def test_a_time_budget_may_be_all_there_is(strategy):
+    """By the real clock, whose seconds are not checked here: test_time_budget.py does so on an imaginary one."""
+    result = rido.evaluate("rido/LQG-v0", time_budget=0.5, gamma=0.9, horizon=50, strategy=strategy, seed=3)
+    assert result.transitions >= 100
     assert not result.reproducible and any("speed of the machine" in warning for warning in result.warnings)
 
 
@@ -56,30 +51,13 @@ def test_the_first_of_both_budgets_ends_a_run():
     assert result.transitions == 3000
 
 
-def test_a_price_of_resets_makes_trajectories_longer():
-    """Resets that take as long as 50 steps of equally noisy rewards: a plan that knows has fewer of them."""
-
-    class SlowStart(Mortal):
-        def reset(self, **arguments):
-            time.sleep(0.01)
-            return super().reset(**arguments)
-
-        def step(self, action):
-            observation, *_ = super().step(action)
-            return observation, self.np_random.normal(), False, False, {}
-
-    make = partial(SlowStart, seconds=1e-4)
-    result = rido.evaluate(make, zeros, time_budget=3, gamma=0.8, horizon=30, seed=1)
-    blind = rido.evaluate(make, zeros, budget=result.transitions, gamma=0.8, horizon=30, seed=1)
-    assert result.trajectories < 0.8 * blind.trajectories
-
-
-def test_a_run_with_a_time_budget_goes_on_and_repeats(tmp_path):
-    settings = dict(time_budget=1.5, gamma=0.9, horizon=50, run=tmp_path / "run.rido")
+def test_a_run_with_a_time_budget_goes_on_and_repeats(tmp_path, monkeypatch):
+    settings = dict(time_budget=0.5, gamma=0.9, horizon=50, run=tmp_path / "run.rido")
     first = rido.evaluate("rido/LQG-v0", **settings)
-    started = time.perf_counter()
+    calls, rollout = [], GymnasiumSimulator.rollout
+    monkeypatch.setattr(GymnasiumSimulator, "rollout", lambda self, *a: calls.append(a) or rollout(self, *a))
     again = rido.evaluate("rido/LQG-v0", **settings)
-    assert time.perf_counter() - started < 1
+    assert not calls
     assert (again.value, again.standard_error, again.transitions) == (
         first.value,
         first.standard_error,

@@ -62,7 +62,7 @@ def run_file(tmp_path_factory):
 def test_version_is_that_of_the_package_and_the_citation():
     assert rido_command("--version").stdout == f"rido {rido.__version__}\n"
     assert version("rido") == rido.__version__
-    citation = (Path(__file__).parents[1] / "CITATION.cff").read_text(encoding="utf-8")
+    citation = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {rido.__version__}\n" in citation
 
 
@@ -198,6 +198,8 @@ SLOW = """
 import os, time
 import gymnasium as gym
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
+from rido.evaluation import collector
+collector._PIECE_SECONDS = 0.2
 class Slow(PendulumEnv):
     def step(self, action):
         time.sleep(0.01 * ("HURRY" not in os.environ))
@@ -211,20 +213,16 @@ def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     command = [sys.executable, "-m", "rido", "evaluate", "slow:Slow-v0", "--policy", "random", "--gamma", "0.9"]
     command += ["--budget", "3000", "--horizon", "5", "--run", "slow.rido", "--num-envs", "2"]
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # shells ignore it in the background
-    )
+    # Shells ignore SIGINT in the background; a handler is what a new process does not inherit.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, handler)
     # Not in the first rounds: planning imports scipy.optimize, and CPython forgets the exit code of a process that was
     # interrupted while it executed a string of code, as some imports do.
     while process.poll() is None and pieces(tmp_path / "slow.rido") < 4:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, out, err) == (1, "", "rido: stopped; the same command goes on from slow.rido\n")
     kept = pieces(tmp_path / "slow.rido")
     hurried = subprocess.run(
@@ -340,4 +338,5 @@ def test_processes_and_seconds_change_where_and_how_long():
     alone, crew = (json.loads(rido_command(*LQG, "--workers", n, "--json").stdout) for n in (1, 2))
     assert crew["value"] == alone["value"] and crew["counts"] == alone["counts"]
     timed = ["evaluate", "rido/LQG-v0", "--gamma", "0.9", "--horizon", "50", "--time-budget", "1", "--json"]
-    assert json.loads(rido_command(*timed).stdout)["transitions"] > 1000
+    found = json.loads(rido_command(*timed).stdout)
+    assert found["transitions"] >= 100 and any("speed of the machine" in warning for warning in found["warnings"])

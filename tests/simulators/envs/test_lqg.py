@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_discrete_are
 
-from rido.envs import LinearPolicy, lqg
+from rido.simulators.envs import LinearPolicy, lqg
 
 GAMMA, HORIZON, ROWS = 0.9, 20, 40_000
 

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-pytest.importorskip("stable_baselines3")
+pytest.importorskip("stable_baselines3", reason='needs pip install "rido[sb3]"')
 
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, StopTrainingOnRewardThreshold
@@ -16,7 +16,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
 
-from rido.sb3 import EvalCallback, _is_better
+from rido.integrations.sb3 import EvalCallback, _is_better
 
 
 class Memory(KVWriter):
@@ -126,16 +126,25 @@ def evaluation(value, error):
 
 @pytest.mark.parametrize(
     ("value", "error", "better"),
-    [(12.0, 1.0, False), (13.0, 1.0, True), (9.0, 0.0, False), (100.0, np.inf, False)],
+    [(12.0, 1.0, False), (13.0, 1.0, True), (9.0, 0.0, False)],
 )
 def test_better_means_by_more_than_the_error(value, error, better):
     # The difference to 10 +- 1 has standard error sqrt(2), of which t(99) = 1.984 times is 2.81.
     assert _is_better(evaluation(value, error), evaluation(10.0, 1.0), 0.95) is better
 
 
+@pytest.mark.parametrize("errors", [(np.inf, 1.0), (1.0, np.inf), (np.inf, np.inf)])
+def test_without_an_error_the_larger_mean_is_better(errors):
+    """A single trajectory has no standard error; as in SB3, training still finds a better model."""
+    new, best = errors
+    assert _is_better(evaluation(11.0, new), evaluation(10.0, best), 0.95)
+    assert not _is_better(evaluation(10.0, new), evaluation(10.0, best), 0.95)
+    assert not _is_better(evaluation(9.0, new), evaluation(10.0, best), 0.95)
+
+
 def test_only_a_clear_improvement_is_saved(tmp_path, monkeypatch):
     results = iter([evaluation(10, 1), evaluation(12, 1), evaluation(20, 1), evaluation(19, 1)])
-    monkeypatch.setattr("rido.sb3.evaluate", lambda *arguments, **options: next(results))
+    monkeypatch.setattr("rido.integrations.sb3.evaluate", lambda *arguments, **options: next(results))
     saved = []
 
     class Count(BaseCallback):

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from rido import Trajectories, Uniform, clock
+import rido
+from helpers import assert_calibrated
+from rido import Trajectories, Uniform
+from rido.evaluation import time_budget
 from rido.evaluation.time_budget import Clock, measure_costs
 
 
@@ -30,18 +33,18 @@ class Timed:
 @pytest.mark.parametrize(("per_reset", "per_step"), [(0.0, 1e-4), (1e-4, 1e-5), (1e-2, 1e-4), (0.5, 1e-3)])
 def test_costs_of_steps_and_resets_are_told_apart(per_reset, per_step, monkeypatch):
     simulator = Timed(per_reset, per_step, death=0.001)
-    monkeypatch.setattr(clock.time, "perf_counter", simulator.now)
+    monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
     costs = measure_costs(simulator, 1000, 1e9, entropy=3)
     assert costs.per_step == pytest.approx(per_step, rel=1e-3)
     assert costs.per_reset == pytest.approx(per_reset, rel=1e-3, abs=1e-6)
     assert costs.reset_price == pytest.approx(per_reset / per_step, rel=1e-2, abs=1e-2)
     assert costs.rate(100) == pytest.approx(100 / (per_reset + 100 * per_step), rel=1e-2)
-    assert simulator.seen.isdisjoint(clock.trajectory_seeds(3, 0, 10_000))
+    assert simulator.seen.isdisjoint(time_budget.trajectory_seeds(3, 0, 10_000))
 
 
 def test_measuring_ends_in_time(monkeypatch):
     simulator = Timed(1e-3, 1e-4)
-    monkeypatch.setattr(clock.time, "perf_counter", simulator.now)
+    monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
     costs = measure_costs(simulator, 10**6, 0.01, entropy=3)
     assert simulator.time < 0.1  # trajectories of 16 steps at most
     assert costs.reset_price == pytest.approx(10)
@@ -49,7 +52,7 @@ def test_measuring_ends_in_time(monkeypatch):
 
 def test_one_length_is_enough(monkeypatch):
     simulator = Timed(0.1, 0.2)
-    monkeypatch.setattr(clock.time, "perf_counter", simulator.now)
+    monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
     assert measure_costs(simulator, 1, 1.0, entropy=3).rate(1) == pytest.approx(1 / 0.3)
 
 
@@ -70,6 +73,48 @@ def test_time_is_spent_and_hardly_exceeded(seconds, death, noise):
         strategy.tell(batch)
         rate = batch.transitions / (simulator.time - started)
     assert 0.93 * seconds < simulator.time < 1.07 * seconds
+
+
+class Noisy(Timed):
+    """Independent normal rewards around 1, from the seeds."""
+
+    def rollout(self, lengths, seeds):
+        batch = super().rollout(lengths, seeds)
+        rewards = [np.random.default_rng(seed).normal(1, 1, n) for n, seed in zip(lengths, seeds, strict=True)]
+        return Trajectories(np.concatenate(rewards), lengths, batch.steps)
+
+
+@pytest.fixture
+def noisy(monkeypatch):
+    """Makes a simulator, and its clock that of the evaluation."""
+
+    def make(per_reset, per_step):
+        simulator = Noisy(per_reset, per_step)
+        for name in ("perf_counter", "monotonic"):
+            monkeypatch.setattr(time_budget.time, name, simulator.now)
+        monkeypatch.setitem(Clock.__init__.__kwdefaults__, "now", simulator.now)
+        return simulator
+
+    return make
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "uniform", "rido"])
+def test_evaluation_spends_its_time_and_is_calibrated(strategy, noisy):
+    results = []
+    for seed in range(40):
+        simulator = noisy(1e-2, 1e-3)
+        settings = dict(time_budget=3.0, gamma=0.9, horizon=20, strategy=strategy, seed=seed)
+        results.append(rido.evaluate(simulator, **settings))
+        assert 2.7 < simulator.time < 3.3
+    assert_calibrated(results, np.sum(0.9 ** np.arange(20)))
+
+
+def test_a_price_of_resets_makes_trajectories_longer(noisy):
+    """Resets that take as long as 50 steps of equally noisy rewards: a plan that knows has fewer of them."""
+    settings = dict(gamma=0.8, horizon=30, seed=1)
+    result = rido.evaluate(noisy(1e-2, 2e-4), time_budget=3, **settings)
+    blind = rido.evaluate(noisy(1e-2, 2e-4), budget=result.transitions, **settings)
+    assert result.trajectories < 0.8 * blind.trajectories
 
 
 def test_time_that_was_spent_before_counts():

@@ -32,9 +32,8 @@ def test_addition_collects_both(counts, random):
 @given(st.integers(1, 40), st.integers(1, 2000))
 def test_any_budget_is_met_exactly(horizon, budget):
     assert Schedule.uniform(horizon, budget).transitions == budget
-    if budget >= horizon:
-        robust = Schedule.robust(horizon, budget, gamma=0.95)
-        assert robust.transitions == budget and robust.counts[-1] >= 1
+    robust = Schedule.robust(horizon, budget + horizon, gamma=0.95)
+    assert robust.transitions == budget + horizon and robust.counts[-1] >= 1
 
 
 def test_uniform_is_full_length_but_for_what_is_left():
@@ -50,12 +49,15 @@ def test_robust_minimises_the_hoeffding_bound(gamma, budget):
     schedule = Schedule.robust(100, budget, gamma=gamma)
     bound = np.sum(weights / allocate(weights, budget))
     assert bound * (1 - 1e-9) <= schedule.variance(weights) <= bound * (1.25 if budget < 1000 else 1.001)
+    neighbours = []
     for shift in range(1, 99):  # move one sample from one step to another
         neighbour = schedule.counts.copy()
         neighbour[0] += 1
         neighbour[shift] -= 1
-        if neighbour[shift] >= 1 and (np.diff(neighbour) <= 0).all() and budget > 300:
-            assert schedule.variance(weights) <= Schedule(neighbour).variance(weights) * 1.02
+        if neighbour[shift] >= 1 and (np.diff(neighbour) <= 0).all():
+            neighbours.append(Schedule(neighbour).variance(weights))
+    assert neighbours or budget < 400
+    assert budget < 400 or schedule.variance(weights) <= min(neighbours) * 1.02
 
 
 def test_it_cannot_be_changed():
