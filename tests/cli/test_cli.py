@@ -340,3 +340,16 @@ def test_processes_and_seconds_change_where_and_how_long():
     timed = ["evaluate", "rido/LQG-v0", "--gamma", "0.9", "--horizon", "50", "--time-budget", "1", "--json"]
     found = json.loads(rido_command(*timed).stdout)
     assert found["transitions"] >= 100 and any("speed of the machine" in warning for warning in found["warnings"])
+
+
+def test_settings_of_a_strategy():
+    command = ("evaluate", "rido/LQG-v0", "--budget", "3000", "--gamma", "0.9", "--horizon", "50", "--seed", "1")
+    found = prints_json(*command, "--strategy-kwarg", "unbiased=True")
+    assert (
+        found["value"]
+        == rido.evaluate(
+            "rido/LQG-v0", budget=3000, gamma=0.9, horizon=50, seed=1, strategy=rido.Adaptive(unbiased=True)
+        ).value
+    )
+    assert "must be a setting of adaptive" in fails(*command, "--strategy-kwarg", "unbised=True")
+    assert "strategy-kwarg must be NAME=VALUE, got 'unbiased'" in fails(*command, "--strategy-kwarg", "unbiased")
