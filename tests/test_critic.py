@@ -16,12 +16,13 @@ from scipy import stats
 
 import rido
 from environments import Mortal
-from rido import Trajectories, collection
+from rido import Trajectories
 from rido.critics.base import FunctionCritic, agent_critic, signal
-from rido.critics.fitted import View
-from rido.envs import lqg
-from rido.policies.base import resolve_policy
+from rido.critics.fitted import FeatureExtractor
+from rido.evaluation import collector
+from rido.policies.resolve import resolve_policy
 from rido.simulators import BankSimulator
+from rido.simulators.envs import lqg
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.storage.runfile import RunFileError
 
@@ -235,7 +236,7 @@ def test_observations_are_flattened_as_gymnasium_does(space):
     samples = [space.sample() for _ in range(5)]
     batch = concatenate(space, samples, create_empty_array(space, 5))
     expected = [gym.spaces.flatten(space, sample) for sample in samples]
-    np.testing.assert_allclose(View(space, None)(batch), expected)
+    np.testing.assert_allclose(FeatureExtractor(space, None)(batch), expected)
 
 
 class Pictures(gym.ObservationWrapper):
@@ -337,8 +338,8 @@ def test_normalised_rewards_are_undone(agents_dir):
 
 @pytest.mark.parametrize("critic", [network, "fit", "auto"])
 def test_a_run_with_a_critic_resumes_with_the_same_numbers(critic, tmp_path, monkeypatch):
-    monkeypatch.setattr(collection, "_PIECE_SECONDS", 1e-4)
-    monkeypatch.setattr(collection, "_RESETS", 100)
+    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
+    monkeypatch.setattr(collector, "_RESETS", 100)
     path = tmp_path / "run.rido"
     settings = dict(critic=critic, seed=4, max_resets=1000, num_envs=2)
     first = mortal(run=path, **settings)
@@ -373,7 +374,7 @@ def test_a_run_with_a_critic_resumes_with_the_same_numbers(critic, tmp_path, mon
 
 
 def slow_run(path):
-    collection._PIECE_SECONDS, collection._RESETS = 0.01, 32
+    collector._PIECE_SECONDS, collector._RESETS = 0.01, 32
     result = rido.evaluate(
         partial(Mortal, death=0.05, seconds=2e-4),
         act,

@@ -20,7 +20,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 EnvArgument = Annotated[str, typer.Argument(help="A Gymnasium id: Pendulum-v1, rido/LQG-v0, module:Env-v0.")]
 PolicyOption = Annotated[
     str | None,
-    typer.Option(help='An SB3 zip (loading it runs code: trust it), an agent\'s npz, "random", or module:function.'),
+    typer.Option(
+        help='An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (loading it runs code: '
+        'trust it), an agent\'s npz, "random", or module:function.'
+    ),
 ]
 EnvKwargOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="An argument of the environment; may be repeated.")

@@ -20,8 +20,8 @@ from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
 from rido.critics.base import Critic
-from rido.critics.fitted import RESET_SHARE, FittedCritic
-from rido.critics.selection import Judge, with_starts
+from rido.critics.fitted import FittedCritic
+from rido.critics.selection import RESET_SHARE, CriticChoice
 from rido.evaluation.collector import Collector
 from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
@@ -267,7 +267,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
     notes += able.notes
     if task.allowance is not None:
         notes.append("how much was collected depended on the speed of the machine, not on the seed")
-    judge = Judge.resolve(task.critic, simulator)
+    judge = CriticChoice.resolve(task.critic, simulator)
     record = None
     if task.run is not None:
         record = RunFile(
@@ -325,7 +325,7 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
                 most = max(_LEAST_RESETS, min(most, int(left / task.allowance.costs.per_reset)))
                 most = collector.recall("resets", most)
             collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
-            estimate = with_starts(estimate, collector.starts)
+            estimate = estimate.plus(collector.starts)
             collector.finish_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
     finally:
         if record is not None:
@@ -353,15 +353,15 @@ def _evaluate(task: _Task, simulator: Simulator, environment: str, configuration
     )
 
 
-def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> Strategy:
+def _spend(task: _Task, judge: CriticChoice, collector: Collector, bar: Progress) -> Strategy:
     """Spends the budget; returns the strategy that knows what the estimate rests on."""
     strategy, spent = task.strategy, 0
-    if task.reserve and (judge.critic is not None or judge.view is not None):
+    if task.reserve and (judge.critic is not None or judge.extractor is not None):
         strategy = task.make(horizon=strategy.horizon, budget=strategy.budget - task.reserve, gamma=strategy.gamma)
     collector.critic = judge.critic
     pace = Pace(task.allowance, strategy.horizon, collector, task.reserve)
     while (schedule := pace.ask(strategy)) is not None:
-        if judge.view is not None and collector.trajectories == 0:
+        if judge.extractor is not None and collector.trajectories == 0:
             strategy = _pilot(task, strategy, schedule, judge, collector, bar)
         elif collector.summing:
             strategy.tell([collector.summarise(part, bar) for part in strategy.parts])
@@ -369,24 +369,26 @@ def _spend(task: _Task, judge: Judge, collector: Collector, bar: Progress) -> St
             strategy.tell(collector.collect(schedule.lengths, bar))
         if strategy.spent > spent:
             spent = strategy.spent
-            estimate = with_starts(strategy.estimate(), collector.starts)
+            estimate = strategy.estimate()
+            if collector.starts.size > 1:
+                estimate = estimate.plus(collector.starts)
             bar.show(estimate)
             collector.finish_round(estimate, strategy.warnings())
     return strategy
 
 
 def _pilot(
-    task: _Task, strategy: Strategy, schedule: Schedule, judge: Judge, collector: Collector, bar: Progress
+    task: _Task, strategy: Strategy, schedule: Schedule, judge: CriticChoice, collector: Collector, bar: Progress
 ) -> Strategy:
     """Collects what a strategy asks for first, decides on a critic by it, and returns the strategy to go on with.
 
     What a critic was fitted on must not be judged by it: then a new strategy gets what is left of the budget.
     """
-    assert judge.view is not None
+    assert judge.extractor is not None
     lengths: NDArray[np.int64] = schedule.lengths
     if schedule.transitions > strategy.budget / 2:  # all is planned at once
         lengths = lengths[: max(_LEAST_PILOT, math.ceil(math.sqrt(strategy.budget / strategy.horizon)))]
-    pilot = collector.pilot(lengths, judge.view, bar)
+    pilot = collector.pilot(lengths, judge.extractor, bar)
     left = strategy.budget - pilot.trajectories.transitions
     collector.critic = judge.decide(pilot, budget=strategy.budget, max_resets=task.max_resets)
     if isinstance(collector.critic, FittedCritic):
