@@ -238,7 +238,7 @@ def fits(repetitions):
     """Why a ridge on random features and not boosted trees."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    from rido.critics.fitted import Pilot, View, fit
+    from rido.critics.fitted import FeatureExtractor, Pilot, fit
 
     simulator, pilots = bank("Pendulum"), max(2, repetitions // 60)
     rows, horizon = simulator.rewards.shape
@@ -272,7 +272,7 @@ def fits(repetitions):
             trees.fit(np.column_stack([pilot.features, steps_to_go]), to_go.ravel())
             critics = {
                 "trees": lambda o, k, trees=trees: trees.predict(np.column_stack([o, k])),
-                "ridge": fit(pilot, View(None, None)),
+                "ridge": fit(pilot, FeatureExtractor(None, None)),
             }
             test = np.setdiff1d(np.arange(600), chosen)
             flat = simulator.observations[test].reshape(-1, seen.shape[-1])

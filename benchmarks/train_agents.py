@@ -1,10 +1,10 @@
-"""Train the agents that ship with rido: PPO of Stable-Baselines3 in the environments of today.
+"""Train the agents that come with rido: PPO of Stable-Baselines3 in current Gymnasium environments.
 
-``python benchmarks/train_agents.py ant`` trains one agent, no name trains all. The hyperparameters are in the spirit of
-the RL Baselines3 Zoo's, with more data per update so that an agent takes minutes on one core. A checkpoint is written
-every 100,000 transitions into checkpoints/: ``--export`` makes an agent of the last one where training was stopped.
-Each agent goes to src/rido/policies/shipped/ with its curve and the return that it reaches; results/agents.md and
-results/agents.png are made from these files. Needs ``pip install "rido[sb3,mujoco,plot]"``.
+``python benchmarks/train_agents.py ant`` trains one agent, no name trains all. The hyperparameters follow
+the RL Baselines3 Zoo, with more data per update so that an agent takes minutes on one core. A checkpoint is written
+every 100,000 transitions into checkpoints/; ``--export`` exports the last one of a training that was stopped.
+Agents are written to src/rido/policies/shipped/ with their training curve and the return that they reach;
+results/agents.md and results/agents.png are made from these files. Needs ``pip install "rido[sb3,mujoco,plot]"``.
 """
 
 import argparse
@@ -26,30 +26,30 @@ from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 ROOT = Path(__file__).parents[1]
-AGENTS = ROOT / "src" / "rido" / "study" / "paper" / "agents"
+AGENTS = ROOT / "src" / "rido" / "policies" / "shipped"
 CHECKPOINTS = ROOT / "checkpoints"
 RESULTS = ROOT / "results"
 SAVE_EVERY = 100_000  # transitions
-EPISODES = 100  # of the return that is stated
-POINTS = 200  # of a curve, at most
+EPISODES = 100  # behind the return that is reported
+POINTS = 200  # of a training curve at most
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How an agent is trained.
+class Training:
+    """Settings of a training.
 
     Attributes:
-        env: Gymnasium's id of the environment.
+        env: Gymnasium id of the environment.
         horizon: Steps of an episode.
-        steps: Transitions of training.
-        gamma: Discount of training, and of the value function.
-        gae_lambda: Of the advantages.
+        steps: Transitions to train on.
+        gamma: Discount factor, also of the value function.
+        gae_lambda: Lambda of generalised advantage estimation.
         env_kwargs: Arguments of the environment.
-        learning_rate: At the start; it falls linearly to zero.
-        num_envs: Environments side by side.
+        learning_rate: Initial learning rate; it falls linearly to zero.
+        num_envs: Environments that run side by side.
         num_steps: Transitions of each environment between two updates.
         batch_size: Transitions in a gradient step.
-        log_std: Of the actions at the start.
+        log_std: Initial log standard deviation of the actions.
     """
 
     env: str
@@ -68,21 +68,21 @@ class Recipe:
         return gym.make(self.env, disable_env_checker=True, **self.env_kwargs)
 
 
-# As for the zoo's agent: 27 observations, and no cost of contacts, which were always zero then.
+# As in Ant-v3, where the zoo's agent was trained: 27 observations, and no contact cost, which was always zero.
 ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.0}
-RECIPES = {
-    "pendulum": Recipe("Pendulum-v1", 200, 400_000, 0.9, 0.95, learning_rate=1e-3, num_envs=4, batch_size=64),
-    "ant": Recipe("Ant-v5", 1000, 3_000_000, 0.99, 0.9, ANT, log_std=-1.0),
-    "halfcheetah": Recipe("HalfCheetah-v5", 1000, 2_000_000, 0.98, 0.92, log_std=-1.0),
-    "swimmer": Recipe(
+TRAININGS = {
+    "pendulum": Training("Pendulum-v1", 200, 400_000, 0.9, 0.95, learning_rate=1e-3, num_envs=4, batch_size=64),
+    "ant": Training("Ant-v5", 1000, 3_000_000, 0.99, 0.9, ANT, log_std=-1.0),
+    "halfcheetah": Training("HalfCheetah-v5", 1000, 2_000_000, 0.98, 0.92, log_std=-1.0),
+    "swimmer": Training(
         "Swimmer-v5", 1000, 1_000_000, 0.9999, 0.98, learning_rate=6e-4, num_envs=4, num_steps=1024, batch_size=256
     ),
-    "reacher": Recipe("Reacher-v5", 50, 600_000, 0.9, 0.95, log_std=-1.0),
+    "reacher": Training("Reacher-v5", 50, 600_000, 0.9, 0.95, log_std=-1.0),
 }
 
 
 class Curve(BaseCallback):
-    """Notes the mean return of the last 100 training episodes at each update, and saves the agent now and then."""
+    """Records the mean return of the last 100 training episodes at each update, and saves checkpoints."""
 
     def __init__(self, name):
         super().__init__()
@@ -117,37 +117,37 @@ class Curve(BaseCallback):
 
 
 def train(name, steps):
-    """Train an agent; what it has learned is in its checkpoint."""
-    recipe = RECIPES[name]
-    envs = VecNormalize(VecMonitor(DummyVecEnv([recipe.make] * recipe.num_envs)), gamma=recipe.gamma)
+    """Train an agent and save it as a checkpoint."""
+    training = TRAININGS[name]
+    envs = VecNormalize(VecMonitor(DummyVecEnv([training.make] * training.num_envs)), gamma=training.gamma)
     model = PPO(
         "MlpPolicy",
         envs,
-        learning_rate=lambda left: recipe.learning_rate * left,
-        n_steps=recipe.num_steps,
-        batch_size=recipe.batch_size,
+        learning_rate=lambda left: training.learning_rate * left,
+        n_steps=training.num_steps,
+        batch_size=training.batch_size,
         n_epochs=10,
-        gamma=recipe.gamma,
-        gae_lambda=recipe.gae_lambda,
-        policy_kwargs={"net_arch": [64, 64], "log_std_init": recipe.log_std},
+        gamma=training.gamma,
+        gae_lambda=training.gae_lambda,
+        policy_kwargs={"net_arch": [64, 64], "log_std_init": training.log_std},
         seed=1,
         device="cpu",
     )
-    model.learn(steps or recipe.steps, callback=Curve(name))
+    model.learn(steps or training.steps, callback=Curve(name))
 
 
 def finish(name):
-    """Measure the agent of a checkpoint, and write its file."""
-    recipe = RECIPES[name]
-    envs = VecNormalize.load(str(CHECKPOINTS / f"{name}.pkl"), DummyVecEnv([recipe.make]))
+    """Measure the return of a checkpoint's agent, and export the agent."""
+    training = TRAININGS[name]
+    envs = VecNormalize.load(str(CHECKPOINTS / f"{name}.pkl"), DummyVecEnv([training.make]))
     model = PPO.load(CHECKPOINTS / f"{name}.zip", env=envs, device="cpu")
     points = np.load(CHECKPOINTS / f"{name}.npy")
     chosen = points[np.unique(np.linspace(0, len(points) - 1, POINTS).round().astype(int))]
-    mean, standard_error, full_length = measure(export(model), recipe)
+    mean, standard_error, full_length = measure(export(model), training)
     about = {
-        "env": recipe.env,
-        "env_kwargs": recipe.env_kwargs,
-        "horizon": recipe.horizon,
+        "env": training.env,
+        "env_kwargs": training.env_kwargs,
+        "horizon": training.horizon,
         "mean": round(mean, 4),
         "standard_error": round(standard_error, 4),
         "full_length": full_length,
@@ -161,13 +161,13 @@ def finish(name):
     print(f"{name}: return {mean:.1f} +- {standard_error:.1f}, {full_length:.0%} of full length", flush=True)
 
 
-def measure(policy, recipe):
+def measure(policy, training):
     """Mean undiscounted return of fresh episodes, its standard error, and the share of episodes of full length."""
-    simulator = GymnasiumSimulator(recipe.env, policy, horizon=recipe.horizon, env_kwargs=recipe.env_kwargs)
-    trajectories = simulator.rollout(np.full(EPISODES, recipe.horizon), trajectory_seeds(2026, 0, EPISODES))
+    simulator = GymnasiumSimulator(training.env, policy, horizon=training.horizon, env_kwargs=training.env_kwargs)
+    trajectories = simulator.rollout(np.full(EPISODES, training.horizon), trajectory_seeds(2026, 0, EPISODES))
     simulator.close()
     returns = trajectories.rewards.sum(axis=1)
-    full_length = (trajectories.steps == recipe.horizon).mean()
+    full_length = (trajectories.steps == training.horizon).mean()
     return float(returns.mean()), float(returns.std(ddof=1) / np.sqrt(EPISODES)), float(full_length)
 
 
@@ -226,18 +226,18 @@ def picture(agents):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("agents", nargs="*", metavar="agent", help=f"of {', '.join(RECIPES)}; all if none is named")
-    parser.add_argument("--steps", type=int, help="training steps, in place of the recipe's")
-    parser.add_argument("--export", action="store_true", help="do not train: make agents of the checkpoints")
+    parser.add_argument("agents", nargs="*", metavar="agent", help=f"of {', '.join(TRAININGS)}; all if none is named")
+    parser.add_argument("--steps", type=int, help="training steps, instead of the agent's own")
+    parser.add_argument("--export", action="store_true", help="do not train, only export the checkpoints")
     arguments = parser.parse_args()
-    if unknown := set(arguments.agents) - set(RECIPES):
-        parser.error(f"agent must be one of {', '.join(RECIPES)}, got {', '.join(sorted(unknown))}")
+    if unknown := set(arguments.agents) - set(TRAININGS):
+        parser.error(f"agent must be one of {', '.join(TRAININGS)}, got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
-    for name in arguments.agents or RECIPES:
+    for name in arguments.agents or TRAININGS:
         if not arguments.export:
             train(name, arguments.steps)
         finish(name)
-    agents = {name: MlpPolicy.load(path) for name in RECIPES if (path := AGENTS / f"{name}.npz").is_file()}
+    agents = {name: MlpPolicy.load(path) for name in TRAININGS if (path := AGENTS / f"{name}.npz").is_file()}
     page(agents)
     picture(agents)
 

@@ -18,6 +18,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import rido
+import rido.envs
 from rido.cli import app
 from rido.cli.console import bars, sparkline
 from rido.core.allocation import hoeffding_weights
@@ -311,6 +312,9 @@ def test_report_writes_a_page(run_file, tmp_path):
 
 
 def test_envs_lists_what_is_registered():
+    agents = prints_json("envs")["agents"]
+    assert {row["policy"]: row["env"] for row in agents}["rido:pendulum"] == "Pendulum-v1" and len(agents) == 5
+    assert "rido:ant" in rido_command("envs").stdout
     listed = prints_json("envs")["environments"]
     assert [row["id"] for row in listed] == list(rido.envs.ENV_IDS)
     assert all(row["description"] and row["policy"] for row in listed)

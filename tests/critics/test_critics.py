@@ -16,9 +16,9 @@ from helpers import assert_calibrated
 from interrupted import kill_until_done, slow_run
 from rido import Trajectories
 from rido.critics.base import FunctionCritic, agent_critic, signal
-from rido.critics.fitted import View
+from rido.critics.fitted import FeatureExtractor
 from rido.evaluation import collector
-from rido.policies.base import resolve_policy
+from rido.policies.resolve import resolve_policy
 from rido.simulators import BankSimulator
 from rido.simulators.envs import lqg
 from rido.simulators.gymnasium import GymnasiumSimulator
@@ -238,7 +238,7 @@ def test_observations_are_flattened_as_gymnasium_does(space):
     samples = [space.sample() for _ in range(5)]
     batch = concatenate(space, samples, create_empty_array(space, 5))
     expected = [gym.spaces.flatten(space, sample) for sample in samples]
-    np.testing.assert_allclose(View(space, None)(batch), expected)
+    np.testing.assert_allclose(FeatureExtractor(space, None)(batch), expected)
 
 
 class Pictures(gym.ObservationWrapper):

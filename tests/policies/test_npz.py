@@ -12,16 +12,13 @@ import numpy as np
 import pytest
 
 import rido
-import rido.policies
 from rido.critics.base import agent_critic
-from rido.policies.base import resolve_policy
 from rido.policies.npz import MlpPolicy
+from rido.policies.resolve import resolve_policy, shipped_agent, shipped_agents
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
-AGENTS = Path(rido.policies.__file__).parent / "shipped"
-PENDULUM = AGENTS / "pendulum.npz"
-SHIPPED = ("pendulum", "ant", "halfcheetah", "swimmer", "reacher")
+PENDULUM = shipped_agent("rido:pendulum")
 
 
 def generators(count, seed=0):
@@ -210,14 +207,22 @@ class TestActing:
 
 
 class TestShipped:
-    @pytest.mark.parametrize("name", SHIPPED)
+    def test_names(self):
+        assert shipped_agents() == ("rido:ant", "rido:halfcheetah", "rido:pendulum", "rido:reacher", "rido:swimmer")
+
+    def test_an_unknown_name_is_answered_with_those_there_are(self):
+        with pytest.raises(ValueError, match=r"policy must be one of rido:ant, .*, rido:swimmer, got 'rido:cheetah'"):
+            resolve("rido:cheetah")
+
+    @pytest.mark.parametrize("name", shipped_agents())
     def test_acts_in_its_environment(self, name):
-        path = AGENTS / f"{name}.npz"
+        path = shipped_agent(name)
         assert path.stat().st_size < 300_000
         about = MlpPolicy.load(path).about
-        if name != "pendulum":
+        if name != "rido:pendulum":
             pytest.importorskip("mujoco")
-        simulator = GymnasiumSimulator(about["env"], path, horizon=5, env_kwargs=about["env_kwargs"])
+        simulator = GymnasiumSimulator(about["env"], name, horizon=5, env_kwargs=about["env_kwargs"])
+        assert simulator.policy.name == name
         rewards = simulator.rollout(np.full(2, 5), trajectory_seeds(0, 0, 2)).rewards
         simulator.close()
         assert rewards.shape == (2, 5) and np.isfinite(rewards).all()
@@ -238,11 +243,18 @@ class TestShipped:
         assert helped.standard_error < 0.5 * plain.standard_error
         assert abs(helped.value - plain.value) < 4.5 * math.hypot(plain.standard_error, helped.standard_error)
 
-    def test_workers_get_the_same_numbers(self):
+    @pytest.mark.parametrize(("policy", "name"), [(PENDULUM, "/".join(PENDULUM.parts[-3:])), ("rido:pendulum",) * 2])
+    def test_workers_get_the_same_numbers(self, policy, name):
         settings = dict(budget=1200, gamma=0.9, horizon=200, seed=3, critic="policy")
-        alone = rido.evaluate("Pendulum-v1", PENDULUM, **settings)
-        shared = rido.evaluate("Pendulum-v1", PENDULUM, workers=2, **settings)
-        assert (alone.value, alone.policy) == (shared.value, shared.policy)
+        alone = rido.evaluate("Pendulum-v1", policy, **settings)
+        shared = rido.evaluate("Pendulum-v1", policy, workers=2, **settings)
+        assert alone.value == shared.value and alone.policy == shared.policy == name
+
+    def test_another_environment_is_answered_with_the_one_it_was_trained_in(self):
+        with pytest.raises(
+            ValueError, match=r"of 3 numbers for rido:pendulum, got Box.*; it was trained in Pendulum-v1"
+        ):
+            resolve("rido:pendulum", "CartPole-v1")
 
 
 class TestErrors:

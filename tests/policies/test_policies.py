@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from rido.policies.base import BLOCK, FunctionPolicy, Policy, RandomPolicy, resolve_policy
+from rido.policies.base import BLOCK, Policy
+from rido.policies.functions import FunctionPolicy, RandomPolicy
+from rido.policies.resolve import resolve_policy
 
 LINE = spaces.Box(-np.inf, np.inf, (3,), np.float64)
 ARM = spaces.Box(np.array([-1, -2], np.float32), np.array([1, 0.5], np.float32))
@@ -174,7 +176,7 @@ class TestRandom:
 
 def test_importing_policies_loads_no_heavy_package():
     heavy = "{'torch', 'stable_baselines3', 'gymnasium'}"
-    code = f"import sys, rido.policies.base; sys.exit(bool({heavy} & set(sys.modules)))"
+    code = f"import sys, rido.policies.resolve; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

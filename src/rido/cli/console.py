@@ -24,7 +24,8 @@ EnvArgument = Annotated[str, typer.Argument(help="A Gymnasium id: Pendulum-v1, r
 PolicyOption = Annotated[
     str | None,
     typer.Option(
-        help='An SB3 zip (loading it runs code: trust it), an agent\'s npz, "random", or module:function.',
+        help='An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (loading it runs code: '
+        'trust it), an agent\'s npz, "random", or module:function.',
         rich_help_panel=ESTIMATE,
     ),
 ]

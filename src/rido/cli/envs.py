@@ -1,4 +1,4 @@
-"""``rido envs``: what there is to evaluate in."""
+"""``rido envs``: the environments and agents that come with rido."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def envs_command(
     everything: Annotated[bool, typer.Option("--all", help="Gymnasium's environments too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the environments that come with rido, and with --all those that Gymnasium knows."""
+    """List the environments and agents that come with rido, and with --all the environments that Gymnasium knows."""
     with one_line_errors():
-        rows = _environments(everything)
+        rows, agents = _environments(everything), _agents()
     if as_json:
-        print_json({"environments": rows})
+        print_json({"environments": rows, "agents": agents})
         return
     from rich.console import Console
     from rich.table import Table
@@ -35,7 +35,22 @@ def envs_command(
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*("" if row[key] is None else str(row[key]) for key in columns.values()))
-    Console(highlight=False, markup=False).print(table)
+    table_of_agents = Table("agent", "environment", "arguments", "mean return", box=None, pad_edge=False)
+    for agent in agents:
+        arguments = " ".join(f"--env-kwarg {name}={value}" for name, value in agent["env_kwargs"].items())
+        table_of_agents.add_row(agent["policy"], agent["env"], arguments, f"{agent['mean']:,.4g}")
+    Console(highlight=False, markup=False).print(table, "", table_of_agents, sep="\n")
+
+
+def _agents() -> list[dict[str, Any]]:
+    """Returns name, environment, its arguments and mean undiscounted return of each agent that comes with rido."""
+    from rido.policies.npz import MlpPolicy
+    from rido.policies.resolve import shipped_agent, shipped_agents
+
+    abouts = {name: MlpPolicy.load(shipped_agent(name)).about for name in shipped_agents()}
+    return [
+        {"policy": name, **{key: about[key] for key in ("env", "env_kwargs", "mean")}} for name, about in abouts.items()
+    ]
 
 
 def _environments(everything: bool) -> list[dict[str, Any]]:

@@ -1,13 +1,13 @@
-"""Critics: value functions that carry the estimate, so that transitions pay only for their errors.
+"""Critics: value functions as control variates, so that only their residuals are sampled.
 
 For any function V of the observation and the steps to go, with V = 0 after a termination and with no step to go,
 
     X_t = R_t + gamma V(s_{t+1}, T - t - 1) - V(s_t, T - t)        J = E[V(s_0, T)] + sum_t gamma^t E[X_t]
 
-because the sum telescopes. So the signal X takes the place of the rewards in moments, schedules and estimates, and
-the expectation of V over first states comes from resets, which take no transitions. A bad V costs precision, never
-correctness; but V must not have been fitted on the trajectories that it is applied to, and one mean must not
-contain signals of two different V: then the sum does not telescope.
+because the sum telescopes. The temporal-difference residual X, here called the signal, takes the place of the rewards
+in moments, schedules and estimates. Resets estimate the mean of V over first states; they take no transitions. A bad V
+costs precision, not correctness. But V must not be fitted on the trajectories that it is applied to, and one mean must
+not mix the residuals of two different V, because their sum does not telescope.
 """
 
 from __future__ import annotations
@@ -22,22 +22,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories
-from rido.policies.base import Policy, ValueFunction, take
+from rido.policies.base import Policy, ValueFunction
+from rido.policies.functions import function_name
+from rido.policies.observations import take
 from rido.simulators.base import Observed
 from rido.storage.fingerprint import content_of, identify
 
 Floats = NDArray[np.float64]
+Steps = NDArray[np.int64]
 
 _ROWS = 4096  # observations in one call, so that hidden layers stay in the cache
 
 
 class Critic(ABC):
-    """A value function.
+    """A value function, used as a control variate.
 
     Attributes:
-        name: what the critic is called in results.
-        rowwise: whether a row's value has the same bits whatever stands beside it. If not, a trajectory is valued
-            in a call of its own, so that its values do not depend on which others were collected with it.
+        name: Name in results.
+        rowwise: Whether a row's value has the same bits in every batch. If not, each trajectory is valued in a call of
+            its own, so that its values do not depend on which others were collected with it.
     """
 
     name: str
@@ -45,19 +48,19 @@ class Critic(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the critic, which tells critics of one name apart."""
+        """Digest of the critic's content, which distinguishes critics of the same name."""
         return content_of("critic", self)
 
     @abstractmethod
-    def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
-        """Values of a batch.
+    def __call__(self, observations: Any, steps_to_go: Steps) -> Floats:
+        """Compute values of a batch.
 
         Args:
-            observations: batch of observations, rows first (a dictionary or tuple of such arrays where the space is).
-            steps_to_go: for each row the number of rewards that are still to come, at least 1.
+            observations: Batch of observations (see :mod:`rido.policies.observations`).
+            steps_to_go: Number of rewards still to come for each row, at least 1.
 
         Returns:
-            The expected discounted sum of these rewards, as far as the critic knows, one number per row.
+            Estimates of the expected discounted sum of these rewards, one per row.
         """
 
 
@@ -65,23 +68,19 @@ class FunctionCritic(Critic):
     """A function ``V(observations, steps_to_go)`` on batches.
 
     Args:
-        function: gets the observations of one trajectory at a time, or many of them together if it has an attribute
-            ``rowwise`` that is True.
+        function: Called on one trajectory's observations at a time, or on many if its attribute ``rowwise`` is True.
     """
 
-    def __init__(self, function: Callable[[Any, NDArray[np.int64]], Any]) -> None:
-        named = function if hasattr(function, "__qualname__") else type(function)
-        self.name = str(getattr(function, "name", f"{named.__module__}.{named.__qualname__}"))
+    def __init__(self, function: Callable[[Any, Steps], Any]) -> None:
+        self.name = function_name(function)
         self.rowwise = getattr(function, "rowwise", False) is True
         self._function = function
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the function."""
         return identify("critic", self._function)
 
-    def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
-        """Values of a batch."""
+    def __call__(self, observations: Any, steps_to_go: Steps) -> Floats:
         values = np.asarray(self._function(observations, steps_to_go), dtype=np.float64)
         if values.shape not in ((steps_to_go.size,), (steps_to_go.size, 1)):
             raise ValueError(f"critic must return {steps_to_go.size} values, one per observation, got {values.shape}")
@@ -91,11 +90,10 @@ class FunctionCritic(Critic):
 class AgentCritic(Critic):
     """The value function that an agent learned in training.
 
-    Values are for an endless horizon at the agent's own discount g, so with k steps to go they are multiplied
-    by 1 - g^k.
+    It holds for an infinite horizon at the agent's own discount g, so with k steps to go it is multiplied by 1 - g^k.
 
     Args:
-        value: the value function.
+        value: The agent's value function.
     """
 
     name = "policy"
@@ -105,27 +103,26 @@ class AgentCritic(Critic):
         self.endless = value.endless
         self.rowwise = value.rowwise
 
-    def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
-        """Values of a batch."""
+    def __call__(self, observations: Any, steps_to_go: Steps) -> Floats:
         return self.shorten(self.endless(observations), steps_to_go)
 
-    def shorten(self, values: Floats, steps_to_go: NDArray[np.int64]) -> Floats:
-        """The part of values for an endless horizon that comes within so many steps."""
+    def shorten(self, values: Floats, steps_to_go: Steps) -> Floats:
+        """Scale values for an infinite horizon down to the steps to go."""
         return values * (1 - self._discount**steps_to_go) if self._discount < 1 else values
 
 
 def agent_critic(policy: Any) -> AgentCritic | None:
-    """The value function of a policy, or None if it has none."""
+    """The value function of a policy as a critic, or None if it has none."""
     value = policy.value_function() if isinstance(policy, Policy) else None
     return None if value is None else AgentCritic(value)
 
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """What a critic makes of trajectories.
+    """Residuals of trajectories under a critic.
 
     Attributes:
-        trajectories: X in the place of the rewards.
+        trajectories: Residuals X in the place of the rewards.
         starts: V(s_0, T) of each trajectory.
     """
 
@@ -134,52 +131,59 @@ class Signal:
 
 
 def signal(critic: Critic, observed: Observed, *, horizon: int, gamma: float) -> Signal:
-    """Returns the signal X of trajectories.
+    """Compute the residuals of trajectories under a critic.
 
     Args:
-        critic: the value function V.
-        observed: trajectories and their observations.
-        horizon: number of time steps T, which says how many steps are to go.
-        gamma: discount factor.
+        critic: The value function V.
+        observed: Trajectories and their observations.
+        horizon: Number of time steps T.
+        gamma: Discount factor.
     """
-    batch = observed.trajectories
-    rows = batch.steps + 1
-    ends = np.cumsum(rows)
-    taken = np.arange(ends[-1]) - np.repeat(ends - rows, rows)
-    valued = taken < horizon
-    valued[ends[observed.terminated] - 1] = False
-    values = np.zeros(taken.size)
-    edges = np.arange(0, taken.size + _ROWS, _ROWS) if critic.rowwise else np.concatenate([[0], ends])
+    ends = np.cumsum(observed.trajectories.steps + 1)
+    to_go = steps_to_go(observed.trajectories, observed.terminated, horizon)
+    values = np.zeros(to_go.size)
+    edges = np.arange(0, to_go.size + _ROWS, _ROWS) if critic.rowwise else np.concatenate([[0], ends])
     for start, end in itertools.pairwise(edges.tolist()):
-        part = start + np.flatnonzero(valued[start:end])
+        part = start + np.flatnonzero(to_go[start:end])
         if part.size:
-            values[part] = value(critic, take(observed.observations, part), horizon - taken[part])
-    return signal_of_values(values, batch, gamma=gamma)
+            values[part] = value(critic, take(observed.observations, part), to_go[part])
+    return signal_of_values(values, observed.trajectories, gamma=gamma)
 
 
 def signal_of_values(values: Floats, trajectories: Trajectories, *, gamma: float) -> Signal:
-    """Returns the signal X for values of all observations, zero where nothing is to come.
+    """Compute residuals from the values of all observations.
 
     Args:
-        values: V before each step that a trajectory took and after its last one, one trajectory after the other.
-        trajectories: their rewards.
-        gamma: discount factor.
+        values: V before each step that a trajectory took and after its last one, one trajectory after the other; zero
+            where no reward is to come.
+        trajectories: The rewards.
+        gamma: Discount factor.
     """
-    rows = trajectories.steps + 1
-    ends = np.cumsum(rows)
-    last = np.zeros(values.size, dtype=np.bool_)
-    last[ends - 1] = True
-    taken = np.arange(trajectories.flat.size) - np.repeat(
-        np.cumsum(trajectories.lengths) - trajectories.lengths, trajectories.lengths
-    ) < np.repeat(trajectories.steps, trajectories.lengths)
+    ends = np.cumsum(trajectories.steps + 1)
+    before_step = np.ones(values.size, dtype=np.bool_)
+    before_step[ends - 1] = False
+    taken = _positions(trajectories.lengths) < np.repeat(trajectories.steps, trajectories.lengths)
     flat = np.zeros(trajectories.flat.size)
-    flat[taken] = trajectories.flat[taken] + gamma * values[1:][~last[:-1]] - values[~last]
-    return Signal(Trajectories(flat, trajectories.lengths, trajectories.steps), values[ends - rows])
+    flat[taken] = trajectories.flat[taken] + gamma * values[1:][before_step[:-1]] - values[before_step]
+    return Signal(Trajectories(flat, trajectories.lengths, trajectories.steps), values[ends - trajectories.steps - 1])
 
 
-def value(critic: Critic, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
-    """Returns a critic's values, and makes sure that they are numbers."""
+def steps_to_go(trajectories: Trajectories, terminated: NDArray[np.bool_], horizon: int) -> Steps:
+    """Rewards still to come before each step that a trajectory took and after its last one; 0 after a termination."""
+    rows = trajectories.steps + 1
+    to_go = horizon - _positions(rows)
+    to_go[np.cumsum(rows)[terminated] - 1] = 0
+    return to_go
+
+
+def value(critic: Critic, observations: Any, steps_to_go: Steps) -> Floats:
+    """Compute a critic's values, checked to be finite."""
     values = critic(observations, steps_to_go)
     if not np.isfinite(values).all():
         raise ValueError(f"critic must return finite values, got {values[~np.isfinite(values)][0]}")
     return values
+
+
+def _positions(sizes: Steps) -> Steps:
+    """Index of each entry within its group, for groups of these sizes one after the other."""
+    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)

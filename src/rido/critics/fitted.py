@@ -1,9 +1,9 @@
-"""Critics that are fitted on a pilot, and the choice of a critic by what it would leave to be paid for.
+"""Critics that are fitted on a pilot, the first trajectories of an evaluation.
 
-A fitted critic is a ridge regression of the discounted rewards to come on random features of the observation
-(Rahimi and Recht, 2007), the observation itself and the agent's own value where it has one. Each comes twice,
-as it is and times ``(1 - gamma^k) / (1 - gamma^T)``, what k steps to go are worth of all T. benchmarks/critic.py
-compares with boosted trees.
+A fitted critic is a ridge regression of the discounted rewards to come on random features of the observation (Rahimi
+and Recht, 2007), the observation itself and the agent's value where it has one. Each feature comes twice, as it is and
+times ``(1 - gamma^k) / (1 - gamma^T)``, the share of the discounted steps that k steps to go have in all T.
+benchmarks/critic.py compares with boosted trees.
 """
 
 from __future__ import annotations
@@ -18,29 +18,23 @@ from numpy.typing import NDArray
 from rido.core.allocation import pool
 from rido.core.moments import Moments, RewardMoments
 from rido.core.trajectories import Trajectories
-from rido.critics.base import AgentCritic, Critic, Signal, signal_of_values
-
-Floats = NDArray[np.float64]
-
-RESET_SHARE = 0.05
-"""Share of the variance that resets are to leave."""
+from rido.critics.base import AgentCritic, Critic, Floats, Signal, Steps, signal_of_values, steps_to_go
 
 _WIDTH = 300  # random features at most
-_LIMIT = 5.0  # standardised observations are clipped here, so that no feature runs away
+_LIMIT = 5.0  # standardised observations are clipped to this many deviations, so that no feature extrapolates far
 _LARGEST = 2000  # numbers in an observation beyond which it is taken for an image
-_PROMISE = 0.5  # of the variance without a critic: at most this much must be promised for one to be taken
-_FEWEST = 4  # full-length trajectories: two to learn from and two to judge by, and the other way round
+_FEWEST = 4  # full-length trajectories for cross-validation: two to fit on and two to validate on
+
+FeatureFunction = Callable[[Floats, Steps], Floats]
+"""Maps features and steps to go to values."""
 
 
-class View:
-    """What a fitted critic sees of observations: their numbers and, in the last column, the agent's own value.
+class FeatureExtractor:
+    """Turns observations into features: their numbers and, in the last column, the agent's value.
 
     Args:
-        space: of one observation; None where observations are plain arrays.
-        agent: the agent's value function, if it has one.
-
-    Attributes:
-        agent: the agent's value function, if it has one.
+        space: Observation space of one environment; None where observations are plain arrays.
+        agent: The agent's value function, if it has one; also an attribute.
     """
 
     def __init__(self, space: Any, agent: AgentCritic | None) -> None:
@@ -51,14 +45,14 @@ class View:
         self.agent = agent
 
     def __call__(self, observations: Any) -> Floats:
-        """Returns one row of numbers per observation."""
-        flat = np.concatenate(_flatten(self._space, observations), axis=1)
-        own = np.zeros((len(flat), 0)) if self.agent is None else self.agent.endless(observations)[:, None]
-        return np.concatenate([flat, own], axis=1)
+        columns = _flatten(self._space, observations)
+        if self.agent is not None:
+            columns.append(self.agent.endless(observations)[:, None])
+        return np.concatenate(columns, axis=1)
 
 
 def _unsuited(space: Any) -> str | None:
-    """Returns what of a space cannot be flattened into a moderate number of numbers, or None."""
+    """What of a space cannot be flattened into a moderate number of numbers, or None."""
     from gymnasium import spaces
 
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
@@ -72,7 +66,7 @@ def _unsuited(space: Any) -> str | None:
 
 
 def _flatten(space: Any, observations: Any) -> list[Floats]:
-    """Returns a batch of observations as arrays of numbers, choices one-hot, as Gymnasium flattens single ones."""
+    """A batch of observations as columns of numbers, choices one-hot, as Gymnasium flattens single ones."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
@@ -91,268 +85,224 @@ def _flatten(space: Any, observations: Any) -> list[Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """The trajectories that a critic is fitted on and judged by.
+    """The trajectories that a critic is fitted on or chosen by.
 
     Attributes:
-        trajectories: the rewards.
-        terminated: for each trajectory, whether the environment ended it, be it at its planned length.
-        features: what the view shows, before each step that a trajectory took and after its last one.
-        own: whether the last column is the agent's own value.
-        horizon: number of time steps T.
-        gamma: discount factor.
+        trajectories: The rewards.
+        terminated: Whether the environment terminated each trajectory, also if at its planned length.
+        features: What the extractor made of observations, before each step that a trajectory took and after its last.
+        agent_value: Whether the last column of the features is the agent's value.
+        horizon: Number of time steps T.
+        gamma: Discount factor.
     """
 
     trajectories: Trajectories
     terminated: NDArray[np.bool_]
     features: Floats
-    own: bool
+    agent_value: bool
     horizon: int
     gamma: float
 
     @property
     def full_length(self) -> int:
-        """Trajectories that were planned to the horizon."""
+        """Number of trajectories that were planned to the horizon."""
         return int((self.trajectories.lengths == self.horizon).sum())
 
     @property
-    def taken(self) -> NDArray[np.int64]:
-        """Steps that were taken before each row of the features."""
-        rows = self.trajectories.steps + 1
-        return np.arange(len(self.features)) - np.repeat(np.cumsum(rows) - rows, rows)
+    def divisible(self) -> bool:
+        """Whether there are enough full-length trajectories to fit on one half and validate on the other."""
+        return self.full_length >= _FEWEST
 
     @property
-    def alive(self) -> NDArray[np.bool_]:
-        """Rows of the features after which there are rewards to come."""
-        alive = self.taken < self.horizon
-        alive[np.cumsum(self.trajectories.steps + 1)[self.terminated] - 1] = False
-        return alive
+    def to_go(self) -> Steps:
+        """Rewards still to come at each row of the features."""
+        return steps_to_go(self.trajectories, self.terminated, self.horizon)
 
     def select(self, rows: NDArray[np.bool_]) -> Pilot:
-        """Returns the trajectories for which ``rows`` is true."""
+        """Select the trajectories for which ``rows`` is true."""
         features = self.features[np.repeat(rows, self.trajectories.steps + 1)]
         chosen = self.trajectories.select(rows)
-        return Pilot(chosen, self.terminated[rows], features, self.own, self.horizon, self.gamma)
+        return Pilot(chosen, self.terminated[rows], features, self.agent_value, self.horizon, self.gamma)
 
-    def values(self, critic: Callable[[Floats, NDArray[np.int64]], Floats]) -> Floats:
-        """Returns V at every row of the features, zero where nothing is to come."""
-        alive, values = self.alive, np.zeros(len(self.features))
-        values[alive] = critic(self.features[alive], self.horizon - self.taken[alive])
+    def halves(self) -> list[Pilot]:
+        """Split into every other trajectory and the rest. They come longest first, so both halves have all lengths."""
+        first = np.arange(len(self.trajectories)) % 2 == 0
+        return [self.select(first), self.select(~first)]
+
+    def values(self, critic: FeatureFunction) -> Floats:
+        """V at every row of the features, zero where no reward is to come."""
+        to_go, values = self.to_go, np.zeros(len(self.features))
+        alive = to_go > 0
+        values[alive] = critic(self.features[alive], to_go[alive])
         return values
 
-    def signal(self, critic: Callable[[Floats, NDArray[np.int64]], Floats]) -> Signal:
-        """Returns the signal that a critic makes of the rewards."""
+    def signal(self, critic: FeatureFunction) -> Signal:
+        """The residuals of the rewards under a critic."""
         return signal_of_values(self.values(critic), self.trajectories, gamma=self.gamma)
 
     def moments(self, values: Floats | None) -> RewardMoments:
-        """Returns the moments of the rewards, or of the signal for values of all rows."""
-        told = self.trajectories
+        """Moments of the residuals for values of all rows; of the rewards if None."""
+        data = self.trajectories
         if values is not None:
-            told = signal_of_values(values, told, gamma=self.gamma).trajectories
+            data = signal_of_values(values, data, gamma=self.gamma).trajectories
         moments = RewardMoments(self.horizon, gamma=self.gamma)
-        moments.update(told)
+        moments.update(data)
         return moments
 
 
+def agent_value(agent: AgentCritic) -> FeatureFunction:
+    """An agent's value function of features, whose last column is the agent's value for an infinite horizon."""
+    return lambda features, steps_to_go: agent.shorten(features[:, -1], steps_to_go)
+
+
 @dataclass(frozen=True)
-class Recipe:
-    """How to fit.
+class FitSettings:
+    """Settings of a regression.
 
     Attributes:
-        scale: length scale of the random features in standard deviations; None for the agent's own value alone.
-        penalty: of the squared coefficients.
+        scale: Length scale of the random features in standard deviations; None for the agent's value alone.
+        penalty: Ridge penalty of the coefficients.
     """
 
     scale: float | None
     penalty: float
 
 
-_RECIPES = (Recipe(1.5, 3e-4), Recipe(4.0, 1e-3))
-_OWN = Recipe(None, 1e-6)
+_SETTINGS = (FitSettings(1.5, 3e-4), FitSettings(4.0, 1e-3))
+_AGENT_VALUE_ALONE = FitSettings(None, 1e-6)
 
 
 class _Ridge:
     """A fitted function of features and steps to go."""
 
-    def __init__(self, pilot: Pilot, recipe: Recipe) -> None:
-        self._gamma, self._horizon, self._own = pilot.gamma, pilot.horizon, pilot.own
-        rows = pilot.features[pilot.alive]
+    def __init__(self, pilot: Pilot, settings: FitSettings) -> None:
+        self._gamma, self._horizon, self._agent_value = pilot.gamma, pilot.horizon, pilot.agent_value
+        rows = pilot.features[pilot.to_go > 0]
         deviation = rows.std(axis=0)
         self._mean = rows.mean(axis=0)
         self._scale = np.where(deviation > 1e-9 * (1 + np.abs(self._mean)), deviation, 1.0)
         self._directions: Floats | None = None
-        if recipe.scale is not None:
-            count = rows.shape[1] - pilot.own
+        if settings.scale is not None:
+            count = rows.shape[1] - pilot.agent_value
             width = min(_WIDTH, max(len(rows) // 2, 8))
             random = np.random.default_rng(0)
-            self._directions = random.standard_normal((count, width)) * np.sqrt(3 / count) / recipe.scale
+            self._directions = random.standard_normal((count, width)) * np.sqrt(3 / count) / settings.scale
             self._phases = random.uniform(0, 2 * np.pi, width)
-        self._coefficients = self._fit(pilot, recipe.penalty)
+        self._coefficients = self._fit(pilot, settings.penalty)
 
-    def __call__(self, features: Floats, steps_to_go: NDArray[np.int64]) -> Floats:
-        # The same as self._basis(features, steps_to_go) @ self._coefficients, without writing the basis out twice.
+    def __call__(self, features: Floats, steps_to_go: Steps) -> Floats:
+        # The same as self._design(features, steps_to_go) @ self._coefficients, without writing the columns twice.
         level, slope = (self._columns(features) @ self._coefficients.reshape(2, -1).T).T
-        values: Floats = level + self._worth(steps_to_go) * slope
+        values: Floats = level + self._share(steps_to_go) * slope
         return values
 
     def _columns(self, features: Floats) -> Floats:
-        columns = np.clip((features - self._mean) / self._scale, -_LIMIT, _LIMIT)
-        numbers, own = np.split(columns, [columns.shape[1] - self._own], axis=1)
-        parts = [np.ones((len(columns), 1)), own]
+        standardised = np.clip((features - self._mean) / self._scale, -_LIMIT, _LIMIT)
+        numbers, agent_value = np.split(standardised, [standardised.shape[1] - self._agent_value], axis=1)
+        columns = [np.ones((len(numbers), 1)), agent_value]
         if self._directions is not None:
             waves = np.cos(numbers @ self._directions + self._phases) * np.sqrt(2 / self._phases.size)
-            parts += [numbers, waves]
-        return np.concatenate(parts, axis=1)
+            columns += [numbers, waves]
+        return np.concatenate(columns, axis=1)
 
-    def _worth(self, steps_to_go: NDArray[np.int64]) -> Floats:
+    def _share(self, steps_to_go: Steps) -> Floats:
+        """Discounted steps to go over those of the whole horizon."""
         steps = steps_to_go.astype(np.float64)
         if self._gamma == 1:
             return steps / self._horizon
-        worth: Floats = (1 - self._gamma**steps) / (1 - self._gamma**self._horizon)
-        return worth
+        share: Floats = (1 - self._gamma**steps) / (1 - self._gamma**self._horizon)
+        return share
 
-    def _basis(self, features: Floats, steps_to_go: NDArray[np.int64]) -> Floats:
+    def _design(self, features: Floats, steps_to_go: Steps) -> Floats:
         columns = self._columns(features)
-        return np.concatenate([columns, columns * self._worth(steps_to_go)[:, None]], axis=1)
+        return np.concatenate([columns, columns * self._share(steps_to_go)[:, None]], axis=1)
 
     def _fit(self, pilot: Pilot, penalty: float) -> Floats:
-        alive, taken = pilot.alive, pilot.taken
-        basis = self._basis(pilot.features[alive], self._horizon - taken[alive])
-        free = 1 + self._own  # the constant and the agent's own value are not shrunk
-        penalties = np.full(basis.shape[1] // 2, penalty)
-        penalties[:free] = 1e-9
-        # Errors at late steps count less in the signal. As much less here would leave little to learn late values by.
-        weights = pilot.gamma ** (taken[alive] / 2)
+        to_go = pilot.to_go
+        alive = to_go > 0
+        design = self._design(pilot.features[alive], to_go[alive])
+        penalties = np.full(design.shape[1] // 2, penalty)
+        penalties[: 1 + self._agent_value] = 1e-9  # the constant and the agent's value are not shrunk
+        # Errors at late steps count gamma^2t in the variance. The full discount would leave too little weight there.
+        weights = pilot.gamma ** ((self._horizon - to_go[alive]) / 2)
         penalties = np.tile(penalties, 2) * weights.sum()
-        # Cut trajectories have no rewards to come after their end: a first fit without them stands in for these.
+        # Truncated trajectories lack the rewards after their end: a first fit without them estimates these.
         batch = pilot.trajectories
-        whole = np.repeat((batch.lengths == pilot.horizon) | pilot.terminated, batch.steps + 1)
-        ends = np.zeros(len(alive))
-        for known in (whole[alive], np.ones(len(basis), dtype=np.bool_)):
-            targets = _to_go(pilot, ends)[alive][known]
-            design = basis[known] * weights[known, None]
-            gram = design.T @ basis[known]
+        complete = np.repeat((batch.lengths == pilot.horizon) | pilot.terminated, batch.steps + 1)
+        values = np.zeros(len(alive))
+        for used in (complete[alive], np.ones(len(design), dtype=np.bool_)):
+            targets = _returns_to_go(pilot, values)[alive][used]
+            weighted = design[used] * weights[used, None]
+            gram = weighted.T @ design[used]
             gram[np.diag_indices_from(gram)] += penalties
-            coefficients: Floats = np.linalg.solve(gram, design.T @ targets)
-            if known.all():
+            coefficients: Floats = np.linalg.solve(gram, weighted.T @ targets)
+            if used.all():
                 break
-            ends[alive] = basis @ coefficients
+            values[alive] = design @ coefficients
         return coefficients
 
 
-def _to_go(pilot: Pilot, ends: Floats) -> Floats:
-    """Returns the discounted rewards to come at every row of the features, ``ends`` standing for what was cut off."""
-    batch, rows = pilot.trajectories, pilot.trajectories.steps + 1
-    last = np.cumsum(rows) - 1
-    width = int(rows.max())
-    rewards = np.zeros((len(batch), width))
-    rewards[:, : batch.rewards.shape[1]] = batch.rewards[:, :width]
-    to_go = np.zeros((len(batch), width + 1))
-    tails = np.where(pilot.alive[last], ends[last], 0.0)
-    for t in range(width - 1, -1, -1):
-        to_go[:, t] = np.where(batch.steps == t, tails, rewards[:, t] + pilot.gamma * to_go[:, t + 1])
-    return to_go[:, :width][np.arange(width) < rows[:, None]]
-
-
-def spread(moments: Sequence[Moments]) -> float:
-    """Returns the variance that is left per budget of 1 under the best schedule, by the weights of some moments."""
-    weights = np.mean([part.weights() for part in moments], axis=0)
-    survival = np.mean([part.survival for part in moments], axis=0)
-    costs = np.maximum(survival, 1 / (1 + sum(part.counts for part in moments)))
-    return float(costs @ np.sqrt(pool(weights, costs))) ** 2
+def _returns_to_go(pilot: Pilot, values: Floats) -> Floats:
+    """Discounted rewards to come at every row of the features; ``values`` stand for those after a trajectory's end."""
+    steps, rewards = pilot.trajectories.steps, pilot.trajectories.rewards
+    returns = np.zeros((len(steps), int(steps.max()) + 1))
+    returns[np.arange(len(steps)), steps] = values[np.cumsum(steps + 1) - 1]
+    for t in range(int(steps.max()) - 1, -1, -1):
+        returns[:, t] = np.where(steps > t, rewards[:, t] + pilot.gamma * returns[:, t + 1], returns[:, t])
+    return returns[np.arange(returns.shape[1]) <= steps[:, None]]
 
 
 class FittedCritic(Critic):
     """A value function that was fitted on a pilot.
 
     Args:
-        view: what it sees of observations.
-        function: maps what the view shows, and the steps to go, to values.
-
-    Attributes:
-        function: the same.
+        extractor: Turns observations into features.
+        function: Maps features and steps to go to values; also an attribute.
     """
 
     name = "fit"
 
-    def __init__(self, view: View, function: Callable[[Floats, NDArray[np.int64]], Floats]) -> None:
-        self._view = view
+    def __init__(self, extractor: FeatureExtractor, function: FeatureFunction) -> None:
+        self._extractor = extractor
         self.function = function
 
-    def __call__(self, observations: Any, steps_to_go: NDArray[np.int64]) -> Floats:
-        """Values of a batch."""
-        return self.function(self._view(observations), steps_to_go)
+    def __call__(self, observations: Any, steps_to_go: Steps) -> Floats:
+        return self.function(self._extractor(observations), steps_to_go)
 
 
-def fit(pilot: Pilot, view: View) -> FittedCritic:
-    """Returns a critic fitted on all of a pilot, by the recipe that does best on the half that it has not seen."""
-    return FittedCritic(view, _Ridge(pilot, _best_recipe(pilot)[0]))
+def fit(pilot: Pilot, extractor: FeatureExtractor, settings: FitSettings | None = None) -> FittedCritic:
+    """Fit a critic on all of a pilot, by default with the settings that do best in cross-validation."""
+    return FittedCritic(extractor, _Ridge(pilot, settings or cross_validate(pilot)[0]))
 
 
-def choose(pilot: Pilot, view: View, *, budget: int, max_resets: int, fits: bool) -> Critic | None:
-    """Returns the critic that promises the least error, or None for plain rewards.
+def cross_validate(pilot: Pilot) -> tuple[FitSettings, float, list[Floats]]:
+    """Compare settings, each fitted on one half of a pilot and validated on the other.
 
-    Each is judged by the variance that its signal would leave under its own best schedule, ``(sum_t sqrt(c_t g_t))^2``
-    over the budget with pooled weights g_t and costs c_t. The weights are of trajectories that it was not fitted on,
-    and a fitted critic has only the budget after the pilot. A critic must promise a clear gain, because the pilot is
-    small and the promise of the best of several is too good on average.
-
-    Args:
-        pilot: the pilot.
-        view: what a fitted critic sees of observations.
-        budget: transitions to spend in all.
-        max_resets: resets there may be at most.
-        fits: whether a fitted critic is allowed.
+    Returns:
+        The settings of least variance, that variance for a budget of one transition, and the values on the halves that
+        they were validated on. With too few trajectories: default settings, infinity and no values.
     """
-    if pilot.full_length < _FEWEST:
-        return None
-    plain = _spread(_halves(pilot), [None, None]) / budget
-    best: tuple[float, Critic | None] = (plain * _PROMISE, None)
-    if view.agent is not None:
-        values = [half.values(own_value(view.agent)) for half in _halves(pilot)]
-        variance = _with_resets(_spread(_halves(pilot), values) / budget, values, pilot, max_resets)
-        if variance < best[0]:
-            best = variance, view.agent
-    if fits:
-        recipe, left, values = _best_recipe(pilot)
-        variance = _with_resets(left / (budget - pilot.trajectories.transitions), values, pilot, max_resets)
-        if variance < best[0]:
-            best = variance, FittedCritic(view, _Ridge(pilot, recipe))
-    return best[1]
+    if not pilot.divisible:
+        return _SETTINGS[0], float("inf"), []
+    halves = pilot.halves()
+    results = []
+    for settings in (_AGENT_VALUE_ALONE, *_SETTINGS) if pilot.agent_value else _SETTINGS:
+        values = [half.values(_Ridge(other, settings)) for half, other in zip(halves, halves[::-1], strict=True)]
+        results.append((settings, residual_variance(halves, values), values))
+    return min(results, key=lambda result: result[1])
 
 
-def _best_recipe(pilot: Pilot) -> tuple[Recipe, float, list[Floats]]:
-    """Returns the recipe of least spread, that spread, and its values on the halves it was not fitted on."""
-    recipes = (_OWN, *_RECIPES) if pilot.own else _RECIPES
-    if pilot.full_length < _FEWEST:
-        return _RECIPES[0], float("inf"), []
-    halves = _halves(pilot)
-    judged = []
-    for recipe in recipes:
-        values = [half.values(_Ridge(other, recipe)) for half, other in zip(halves, halves[::-1], strict=True)]
-        judged.append((_spread(halves, values), recipe, values))
-    left, recipe, values = min(judged, key=lambda entry: entry[0])
-    return recipe, left, values
+def residual_variance(pilots: Sequence[Pilot], values: Sequence[Floats | None]) -> float:
+    """:func:`best_variance` of the residuals of pilots, given V at every row of their features; None for no critic."""
+    return best_variance([pilot.moments(part) for pilot, part in zip(pilots, values, strict=True)])
 
 
-def _halves(pilot: Pilot) -> list[Pilot]:
-    """Returns every other trajectory, and the rest. They come longest first, so that both have all lengths."""
-    first = np.arange(len(pilot.trajectories)) % 2 == 0
-    return [pilot.select(first), pilot.select(~first)]
+def best_variance(moments: Sequence[Moments]) -> float:
+    """Variance of the estimate under the best schedule for the mean of some moments, for a budget of one transition.
 
-
-def _spread(halves: list[Pilot], values: list[Any]) -> float:
-    return spread([half.moments(value) for half, value in zip(halves, values, strict=True)])
-
-
-def own_value(agent: AgentCritic) -> Callable[[Floats, NDArray[np.int64]], Floats]:
-    """Returns an agent's value function on what a view shows."""
-    return lambda features, steps_to_go: agent.shorten(features[:, -1], steps_to_go)
-
-
-def _with_resets(variance: float, values: list[Floats], pilot: Pilot, max_resets: int) -> float:
-    """Adds what the resets leave: their share of 5%, or more where they may not be as many as that takes."""
-    if not values:
-        return variance
-    starts = [half_values[half.taken == 0] for half, half_values in zip(_halves(pilot), values, strict=True)]
-    among_starts = float(np.mean([part.var(ddof=1) for part in starts]))
-    return variance + max(RESET_SHARE / (1 - RESET_SHARE) * variance, among_starts / max_resets)
+    It is ``(sum_t sqrt(c_t g_t))^2`` with pooled weights g_t and costs c_t.
+    """
+    weights = np.mean([part.weights() for part in moments], axis=0)
+    survival = np.mean([part.survival for part in moments], axis=0)
+    costs = np.maximum(survival, 1 / (1 + sum(part.counts for part in moments)))
+    return float(costs @ np.sqrt(pool(weights, costs))) ** 2

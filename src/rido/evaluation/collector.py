@@ -18,9 +18,9 @@ from rido.core.schedule import Schedule
 from rido.core.summaries import Summary, SummedMoments
 from rido.core.trajectories import Trajectories, concatenate
 from rido.critics.base import AgentCritic, Critic, signal, value
-from rido.critics.fitted import FittedCritic, Pilot, View, own_value
+from rido.critics.fitted import FeatureExtractor, FittedCritic, Pilot, agent_value
 from rido.evaluation.progress import Progress
-from rido.policies.base import take
+from rido.policies.observations import take
 from rido.simulators.base import (
     ObservingSimulator,
     SimulationError,
@@ -126,7 +126,7 @@ class Collector:
         bar.advance(found.rewards.transitions)
         return found.rewards if found.signal is None else found.signal
 
-    def pilot(self, lengths: NDArray[np.int64], view: View, bar: Progress) -> Pilot:
+    def pilot(self, lengths: NDArray[np.int64], view: FeatureExtractor, bar: Progress) -> Pilot:
         """Returns trajectories of these lengths with what a critic may be fitted on."""
         pieces = self._collect(lengths, view, bar)
         return Pilot(
@@ -142,7 +142,7 @@ class Collector:
         """Returns a pilot's signal if its agent's own value function is the critic, else its rewards."""
         if not isinstance(self.critic, AgentCritic):
             return pilot.trajectories
-        signal = pilot.signal(own_value(self.critic))
+        signal = pilot.signal(agent_value(self.critic))
         self._starts.append(signal.starts)
         return signal.trajectories
 
@@ -210,7 +210,7 @@ class Collector:
             )
         self._round += 1
 
-    def _collect(self, lengths: NDArray[np.int64], view: View | None, bar: Progress) -> list[Piece]:
+    def _collect(self, lengths: NDArray[np.int64], view: FeatureExtractor | None, bar: Progress) -> list[Piece]:
         started = time.perf_counter()
         pieces: list[Piece] = []
         done = 0
@@ -230,7 +230,7 @@ class Collector:
         self.busy_seconds += time.perf_counter() - started
         return pieces
 
-    def _simulate(self, lengths: NDArray[np.int64], view: View | None) -> Piece:
+    def _simulate(self, lengths: NDArray[np.int64], view: FeatureExtractor | None) -> Piece:
         """Collects the first of these lengths: one for each environment, and more if they are quick."""
         count = self._simulator.num_envs
         if self._lockstep:
@@ -256,7 +256,7 @@ class Collector:
     def _in_evaluation(self, error: SimulationError) -> SimulationError:
         return SimulationError(self.trajectories + error.trajectory, error.step, error.seed, error.reason)
 
-    def _observe(self, lengths: NDArray[np.int64], seeds: list[int], view: View | None) -> Piece:
+    def _observe(self, lengths: NDArray[np.int64], seeds: list[int], view: FeatureExtractor | None) -> Piece:
         assert isinstance(self._simulator, ObservingSimulator)
         observed = self._simulator.observe(lengths, seeds)
         if view is None:

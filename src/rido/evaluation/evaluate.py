@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from rido.core import checks
 from rido.critics.base import Critic
-from rido.critics.fitted import RESET_SHARE
+from rido.critics.selection import RESET_SHARE
 from rido.evaluation.loop import Task, run_task
 from rido.evaluation.recorded import time_spent
 from rido.evaluation.result import Evaluation

@@ -17,8 +17,8 @@ from rido.core.diagnostics import interval_warnings, width_warnings
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
-from rido.critics.fitted import RESET_SHARE, FittedCritic
-from rido.critics.selection import Judge, with_starts
+from rido.critics.fitted import FittedCritic
+from rido.critics.selection import RESET_SHARE, CriticChoice
 from rido.evaluation.collector import Collector
 from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
@@ -78,7 +78,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
     notes += able.notes
     if task.timing is not None:
         notes.append("how much was collected depended on the speed of the machine, not on the seed")
-    judge = Judge.resolve(task.critic, simulator)
+    choice = CriticChoice.resolve(task.critic, simulator)
     record = None
     if task.run is not None:
         record = RunFile(
@@ -94,9 +94,9 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
                 "costs": list(astuple(task.timing.costs)) if task.timing is not None else [],
                 "gamma": strategy.gamma,
                 "options": strategy.options,
-                "critic": judge.name,
-                "critic_fingerprint": judge.fingerprint,
-                "resets": [task.max_resets, task.reset_cost] if judge.name != "none" else [],
+                "critic": choice.name,
+                "critic_fingerprint": choice.fingerprint,
+                "resets": [task.max_resets, task.reset_cost] if choice.name != "none" else [],
                 **configuration,
                 "seed": seed,
             },
@@ -105,7 +105,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
         seed = record.configuration["seed"]
         notes = record.add_notes(notes)
     reproducible = not notes
-    notes += judge.notes
+    notes += choice.notes
     entropy = secrets.randbits(64) if seed is None else seed
     collector = Collector(
         simulator,
@@ -120,7 +120,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
     planning = -time.perf_counter()
     try:
         with Progress(strategy.budget, shown=task.progress) as bar:
-            strategy = _spend(task, judge, collector, bar)
+            strategy = _spend(task, choice, collector, bar)
         estimate, guaranteed = strategy.estimate(), None
         if task.reward_range is not None:
             guaranteed = strategy.guaranteed_interval(task.reward_range)
@@ -135,7 +135,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
                 most = max(_LEAST_RESETS, min(most, int(left / task.timing.costs.per_reset)))
                 most = collector.recall("resets", most)
             collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
-            estimate = with_starts(estimate, collector.starts)
+            estimate = estimate.plus(collector.starts)
             collector.finish_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
     finally:
         if record is not None:
@@ -163,42 +163,44 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
     )
 
 
-def _spend(task: Task, judge: Judge, collector: Collector, bar: Progress) -> Strategy:
+def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress) -> Strategy:
     """Spends the budget; returns the strategy that knows what the estimate rests on."""
     strategy, spent = task.strategy, 0
-    if task.reserve and (judge.critic is not None or judge.view is not None):
+    if task.reserve and (choice.critic is not None or choice.extractor is not None):
         strategy = task.make(horizon=strategy.horizon, budget=strategy.budget - task.reserve, gamma=strategy.gamma)
-    collector.critic = judge.critic
+    collector.critic = choice.critic
     pace = Pace(task.timing, strategy.horizon, collector, task.reserve)
     while (schedule := pace.ask(strategy)) is not None:
-        if judge.view is not None and collector.trajectories == 0:
-            strategy = _pilot(task, strategy, schedule, judge, collector, bar)
+        if choice.extractor is not None and collector.trajectories == 0:
+            strategy = _pilot(task, strategy, schedule, choice, collector, bar)
         elif collector.summing:
             strategy.tell([collector.summarise(part, bar) for part in strategy.parts])
         else:
             strategy.tell(collector.collect(schedule.lengths, bar))
         if strategy.spent > spent:
             spent = strategy.spent
-            estimate = with_starts(strategy.estimate(), collector.starts)
+            estimate = strategy.estimate()
+            if collector.starts.size > 1:
+                estimate = estimate.plus(collector.starts)
             bar.show(estimate)
             collector.finish_round(estimate, strategy.warnings())
     return strategy
 
 
 def _pilot(
-    task: Task, strategy: Strategy, schedule: Schedule, judge: Judge, collector: Collector, bar: Progress
+    task: Task, strategy: Strategy, schedule: Schedule, choice: CriticChoice, collector: Collector, bar: Progress
 ) -> Strategy:
     """Collects what a strategy asks for first, decides on a critic by it, and returns the strategy to go on with.
 
-    What a critic was fitted on must not be judged by it: then a new strategy gets what is left of the budget.
+    What a critic was fitted on must not be choiced by it: then a new strategy gets what is left of the budget.
     """
-    assert judge.view is not None
+    assert choice.extractor is not None
     lengths: NDArray[np.int64] = schedule.lengths
     if schedule.transitions > strategy.budget / 2:  # all is planned at once
         lengths = lengths[: max(_LEAST_PILOT, math.ceil(math.sqrt(strategy.budget / strategy.horizon)))]
-    pilot = collector.pilot(lengths, judge.view, bar)
+    pilot = collector.pilot(lengths, choice.extractor, bar)
     left = strategy.budget - pilot.trajectories.transitions
-    collector.critic = judge.decide(pilot, budget=strategy.budget, max_resets=task.max_resets)
+    collector.critic = choice.decide(pilot, budget=strategy.budget, max_resets=task.max_resets)
     if isinstance(collector.critic, FittedCritic):
         collector.agree(pilot)
         estimate = Estimate.from_moments(collector.plain)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rido.core.estimate import Estimate
 from rido.core.moments import Moments
 from rido.core.schedule import Schedule
-from rido.critics.fitted import spread
+from rido.critics.fitted import best_variance
 
 _FOLDS = 10  # of trajectories, whose differences tell how uncertain a variance is
 
@@ -199,4 +199,4 @@ def critic_gain(plain: Moments, error: float) -> float:
     """Returns the variance that plain rewards would leave under their best schedule, over that which was reached."""
     if not 0 < error < math.inf or plain.counts[-1] < 2:
         return math.nan
-    return spread([plain]) / plain.transitions / error**2
+    return best_variance([plain]) / plain.transitions / error**2

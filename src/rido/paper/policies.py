@@ -7,14 +7,13 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from rido import policies
 from rido.paper.domains import Domain
 from rido.paper.storage import write_whole
+from rido.policies.resolve import shipped_agent
 
 HUB = "https://huggingface.co/sb3"
 """Where the agents of the RL Baselines3 Zoo are."""
 
-_SHIPPED = Path(policies.__file__).parent / "shipped"
 _TIMEOUT = 60
 
 
@@ -33,7 +32,7 @@ def find_policy(domain: Domain, agents: str | Path | None, downloads: Path, hub:
     """
     if not domain.trained:
         return None
-    shipped = _SHIPPED / f"{domain.name}.npz"
+    shipped = shipped_agent(f"rido:{domain.name}")
     if agents is None or domain.zoo is None:
         return shipped
     algorithm, env = domain.zoo

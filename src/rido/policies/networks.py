@@ -1,13 +1,14 @@
-"""The acting and judging parts of small networks in numpy, and how those of SB3 get there.
+"""Small networks in numpy: layers, heads that turn outputs into actions, and the conversion of SB3's networks.
 
-For a few rows most of the time of SB3's ``predict`` is overhead; the arithmetic itself takes microseconds. Sampled
-actions draw from the generators of their rows, which torch's global generator cannot do.
+For a few rows, most of the time of SB3's ``predict`` is overhead; the arithmetic itself takes microseconds. Actions are
+sampled from the generators of their rows, which torch's global generator cannot do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,29 +17,49 @@ from numpy.typing import NDArray
 from rido.policies.base import Generators, draw
 
 Floats = NDArray[np.float32]
+Layer = Callable[[Floats], Floats]
 Head = Callable[[Floats, Generators], NDArray[Any]]
 
 _TILE = 4
+_PROBE_ROWS = 16  # random observations on which a conversion is compared with the original
 _LOG_STD_RANGE = (-20.0, 2.0)  # of SAC and TQC
 
 
 @dataclass(frozen=True)
-class Network:
-    """Layers whose rows come out with the same bits whatever stands beside them.
+class Normalizer:
+    """Standardises and clips observations.
 
-    A product of many rows at once may use different kernels for different rows; one of ``tile`` rows uses one. The
-    batch is cut into tiles, and all tiles go through one call of ``matmul``.
+    Attributes:
+        mean: Mean of each number of an observation.
+        deviation: Standard deviation of each number.
+        limit: Standardised observations are clipped to ``[-limit, limit]``.
+    """
+
+    mean: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    limit: float
+
+    def __call__(self, observations: NDArray[Any]) -> Floats:
+        scaled = (observations - self.mean) / self.deviation
+        return np.minimum(np.maximum(scaled, -self.limit), self.limit).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers that give a row the same bits in every batch.
+
+    A product of many rows may use different kernels for different rows; a product of ``tile`` rows uses one. The batch
+    is cut into tiles, and all tiles go through one call of ``matmul``.
 
     Attributes:
         layers: Functions on arrays of shape (tiles, tile, features).
         tile: Rows per matrix product.
     """
 
-    layers: tuple[Callable[[Floats], Floats], ...]
+    layers: Sequence[Layer]
     tile: int = _TILE
 
     def __call__(self, rows: Floats) -> Floats:
-        """Outputs for a batch of rows."""
         count, features = rows.shape
         tiles = -(-count // self.tile)
         values = np.zeros((tiles, self.tile, features), dtype=np.float32)
@@ -48,7 +69,7 @@ class Network:
         return values.reshape(tiles * self.tile, -1)[:count]
 
     def steady(self, features: int) -> Network:
-        """This network if rows are indeed independent of their position on this machine, else with tiles of 1."""
+        """This network if rows do not depend on their position on this machine, else one with tiles of 1."""
         rows = np.random.default_rng(0).standard_normal((4 * self.tile, features), dtype=np.float32)
         alone = np.concatenate([self(row[np.newaxis]) for row in rows])
         return self if np.array_equal(self(rows), alone) else Network(self.layers, tile=1)
@@ -56,165 +77,18 @@ class Network:
 
 @dataclass(frozen=True)
 class Actor:
-    """A network and what turns its outputs into actions.
-
-    Attributes:
-        network: Maps observations to outputs.
-        head: Maps outputs and generators to actions.
-    """
+    """A network, and a head that turns its outputs into actions."""
 
     network: Network
     head: Head
 
     def __call__(self, observations: NDArray[Any], generators: Generators) -> NDArray[Any]:
-        """Actions for a batch of normalised observations."""
         rows = observations.reshape(len(observations), -1).astype(np.float32, copy=False)
         return self.head(self.network(rows), generators)
 
 
-def numpy_actor(model: Any, *, deterministic: bool) -> Actor | None:
-    """The actor of an SB3 model in numpy, or None where the model is not of a known kind.
-
-    Known are the multilayer perceptrons of PPO, A2C, TRPO, SAC, TQC, TD3, DDPG, DQN and QRDQN. The actor is compared
-    with the model's own ``predict`` before it is used.
-
-    Args:
-        model: A Stable-Baselines3 or sb3-contrib model, or its policy.
-        deterministic: Whether to take the most likely action, or to sample.
-    """
-    from gymnasium import spaces
-    from stable_baselines3.common.preprocessing import is_image_space
-
-    space = model.observation_space
-    if not isinstance(space, spaces.Box) or is_image_space(space):
-        return None
-    actor = _build(model, deterministic=True)
-    if actor is None or not _agrees(actor, model):
-        return None
-    return actor if deterministic else _build(model, deterministic=False)
-
-
-def value_network(model: Any) -> Network | None:
-    """The value function of PPO, A2C and TRPO in numpy, or None where it is not a multilayer perceptron.
-
-    It maps normalised, flattened observations to one value per row, and is compared with the model's own
-    ``predict_values`` before it is used.
-
-    Args:
-        model: A Stable-Baselines3 or sb3-contrib model, or its policy.
-    """
-    import torch
-    from gymnasium import spaces
-    from stable_baselines3.common.preprocessing import is_image_space
-
-    policy = getattr(model, "policy", model)
-    space = policy.observation_space
-    if type(policy).__name__ != "ActorCriticPolicy" or not isinstance(space, spaces.Box) or is_image_space(space):
-        return None
-    if type(policy.vf_features_extractor).__name__ != "FlattenExtractor":
-        return None
-    layers = _layers([policy.mlp_extractor.value_net, policy.value_net])
-    if layers is None:
-        return None
-    network = Network(layers).steady(int(np.prod(space.shape)))
-    observations = np.random.default_rng(0).standard_normal((16, *space.shape), dtype=np.float32)
-    with torch.no_grad():
-        expected = policy.predict_values(policy.obs_to_tensor(observations)[0]).cpu().numpy()
-    found = network(observations.reshape(16, -1))
-    return network if np.allclose(found, expected, rtol=1e-4, atol=1e-4) else None
-
-
-def _agrees(actor: Actor, model: Any) -> bool:
-    shape = (16, *model.observation_space.shape)
-    observations = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
-    expected, _ = model.predict(observations, deterministic=True)
-    return np.allclose(actor(observations, ()), expected, rtol=1e-5, atol=1e-5)
-
-
-def _build(model: Any, *, deterministic: bool) -> Actor | None:
-    policy = getattr(model, "policy", model)
-    kind = type(policy)
-    if kind.__module__.partition(".")[0] not in ("stable_baselines3", "sb3_contrib"):
-        return None
-    match kind.__name__:
-        case "ActorCriticPolicy":
-            extractor = policy.pi_features_extractor
-            modules = [policy.mlp_extractor.policy_net, policy.action_net]
-            head = _distribution_head(policy, deterministic)
-        case "SACPolicy" | "TQCPolicy":
-            extractor = policy.actor.features_extractor
-            modules = [policy.actor.latent_pi, policy.actor.mu]
-            if not deterministic:
-                modules[1:] = [(policy.actor.mu, policy.actor.log_std)]
-            head = None if policy.actor.use_sde and not deterministic else _squashed_head(policy, deterministic)
-        case "TD3Policy":
-            extractor = policy.actor.features_extractor
-            modules = [policy.actor.mu]
-            head = _box_head(policy, lambda outputs, _: outputs)
-        case "DQNPolicy":
-            extractor = policy.q_net.features_extractor
-            modules = [policy.q_net.q_net]
-            head = _greedy_head(model, deterministic)
-        case "QRDQNPolicy":
-            extractor = policy.quantile_net.features_extractor
-            modules = [policy.quantile_net.quantile_net]
-            head = _greedy_head(model, deterministic, quantiles=policy.quantile_net.n_quantiles)
-        case _:
-            return None
-    if head is None or type(extractor).__name__ != "FlattenExtractor":
-        return None
-    layers = _layers(modules)
-    if layers is None:
-        return None
-    return Actor(Network(layers).steady(int(np.prod(policy.observation_space.shape))), head)
-
-
-def _layers(modules: list[Any]) -> tuple[Callable[[Floats], Floats], ...] | None:
-    """Numpy functions for torch modules, or None if one of them is not known."""
-    from torch import nn
-
-    layers: list[Callable[[Floats], Floats]] = []
-    for module in modules:
-        if isinstance(module, tuple):
-            if not all(type(part) is nn.Linear for part in module):
-                return None
-            layers.append(_linear(module))
-        elif type(module) is nn.Sequential:
-            inner = _layers(list(module))
-            if inner is None:
-                return None
-            layers.extend(inner)
-        elif type(module) is nn.Linear:
-            layers.append(_linear((module,)))
-        elif type(module) is nn.Tanh:
-            layers.append(np.tanh)
-        elif type(module) is nn.ReLU:
-            layers.append(_relu)
-        elif type(module) is nn.ELU:
-            layers.append(_elu(module.alpha))
-        elif type(module) is nn.Hardtanh:
-            layers.append(_clip(module.min_val, module.max_val))
-        else:
-            return None
-    return tuple(layers)
-
-
-def _linear(parts: tuple[Any, ...]) -> Callable[[Floats], Floats]:
-    """One layer for linear modules that read the same input, their outputs side by side."""
-    weight = np.concatenate([_array(part.weight) for part in parts])
-    bias = np.concatenate(
-        [np.zeros(part.out_features, np.float32) if part.bias is None else _array(part.bias) for part in parts]
-    )
-    return linear(weight.T, bias)
-
-
-def linear(weight: Floats, bias: Floats) -> Callable[[Floats], Floats]:
-    """A linear layer.
-
-    Args:
-        weight: Of shape (inputs, outputs).
-        bias: One number per output.
-    """
+def linear(weight: Floats, bias: Floats) -> Layer:
+    """A linear layer with a weight of shape (inputs, outputs) and one bias per output."""
     weight = np.ascontiguousarray(weight)
 
     def apply(values: Floats) -> Floats:
@@ -225,74 +99,30 @@ def linear(weight: Floats, bias: Floats) -> Callable[[Floats], Floats]:
     return apply
 
 
-def _relu(values: Floats) -> Floats:
-    return np.maximum(values, np.float32(0))
-
-
-def _elu(alpha: float) -> Callable[[Floats], Floats]:
-    scale = np.float32(alpha)
-    return lambda values: np.where(values > 0, values, scale * np.expm1(np.minimum(values, np.float32(0))))
-
-
-def _clip(low: float, high: float) -> Callable[[Floats], Floats]:
-    return lambda values: np.clip(values, np.float32(low), np.float32(high))
-
-
-def _array(tensor: Any) -> Floats:
-    return np.array(tensor.detach().cpu().numpy(), dtype=np.float32)
-
-
-def _distribution_head(policy: Any, deterministic: bool) -> Head | None:
-    """Head of PPO, A2C and TRPO, by the kind of their distribution."""
-    match type(policy.action_dist).__name__:
-        case "DiagGaussianDistribution":
-            if deterministic:
-                return _box_head(policy, lambda outputs, _: outputs)
-            deviations: Floats = np.exp(_array(policy.log_std))
-            return _box_head(policy, lambda means, generators: means + deviations * _normal(means, generators))
-        case "StateDependentNoiseDistribution" if deterministic:
-            squash = policy.squash_output
-            return _box_head(policy, lambda outputs, _: np.tanh(outputs) if squash else outputs)
-        case "CategoricalDistribution":
-            return _categorical_head([int(policy.action_space.n)], (), deterministic)
-        case "MultiCategoricalDistribution":
-            choices = policy.action_space.nvec
-            return _categorical_head(choices.ravel().tolist(), choices.shape, deterministic)
-        case "BernoulliDistribution":
-            return _binary_head(policy.action_space.shape, deterministic)
-    return None  # sampled state-dependent noise, or a distribution of the user's
-
-
-def _box_head(policy: Any, raw: Head) -> Head:
-    """Actions in a Box: unscaled from [-1, 1] if the policy squashes them, else clipped."""
-    space = policy.action_space
-    low, high = space.low.ravel(), space.high.ravel()
+def box_head(low: Floats, high: Floats, raw: Head, *, squashed: bool = False) -> Head:
+    """Actions of a Box: those of ``raw``, rescaled from [-1, 1] to the bounds if squashed, else clipped."""
+    lows, highs = low.ravel(), high.ravel()
 
     def head(outputs: Floats, generators: Generators) -> NDArray[Any]:
         actions: NDArray[Any] = raw(outputs, generators)
-        if policy.squash_output:
-            actions = low + np.float32(0.5) * (actions + np.float32(1)) * (high - low)
+        if squashed:
+            actions = lows + np.float32(0.5) * (actions + np.float32(1)) * (highs - lows)
         else:
-            actions = np.minimum(np.maximum(actions, low), high)
-        return actions.reshape(-1, *space.shape)
+            actions = np.minimum(np.maximum(actions, lows), highs)
+        return actions.reshape(-1, *low.shape)
 
     return head
 
 
-def _squashed_head(policy: Any, deterministic: bool) -> Head:
-    """Head of SAC and TQC: a normal distribution squashed by tanh."""
-
-    def raw(outputs: Floats, generators: Generators) -> Floats:
-        if deterministic:
-            return np.tanh(outputs)
-        means, log_deviations = np.split(outputs, 2, axis=1)
-        deviations = np.exp(np.clip(log_deviations, *_LOG_STD_RANGE))
-        return np.tanh(means + deviations * _normal(means, generators))
-
-    return _box_head(policy, raw)
+def gaussian_head(log_std: Floats, deterministic: bool) -> Head:
+    """The mean of a normal distribution, or a sample of it."""
+    if deterministic:
+        return _outputs
+    deviations: Floats = np.exp(log_std)
+    return lambda means, generators: means + deviations * _normal(means, generators)
 
 
-def _categorical_head(choices: list[int], shape: tuple[int, ...], deterministic: bool) -> Head:
+def categorical_head(choices: list[int], shape: tuple[int, ...], deterministic: bool) -> Head:
     """One choice per group of logits; sampled by adding Gumbel noise and taking the largest."""
     ends = np.cumsum(choices)[:-1]
 
@@ -304,6 +134,168 @@ def _categorical_head(choices: list[int], shape: tuple[int, ...], deterministic:
         return np.stack(best, axis=1).reshape(-1, *shape)
 
     return head
+
+
+def numpy_actor(policy: Any, *, deterministic: bool, exploration_rate: float = 0.0) -> Actor | None:
+    """The actor of an SB3 policy in numpy, or None where the policy is of another kind.
+
+    Supports the multilayer perceptrons of PPO, A2C, TRPO, SAC, TQC, TD3, DDPG, DQN and QRDQN. The actor is compared
+    with the policy's own ``predict`` before it is used.
+
+    Args:
+        policy: The policy of a Stable-Baselines3 or sb3-contrib model.
+        deterministic: Whether to take the most likely action, or to sample.
+        exploration_rate: Probability with which DQN and QRDQN sample a random action.
+    """
+    try:
+        actor = _actor(policy, True, 0.0)
+        observations = _probe(policy.observation_space)
+        expected, _ = policy.predict(observations, deterministic=True)
+        if not np.allclose(actor(observations, ()), expected, rtol=1e-5, atol=1e-5):
+            return None
+        return actor if deterministic else _actor(policy, False, exploration_rate)
+    except NotImplementedError:
+        return None
+
+
+def value_network(policy: Any) -> Network | None:
+    """The value function of PPO, A2C and TRPO in numpy, or None where it is not a multilayer perceptron.
+
+    It maps normalised, flattened observations to one value per row, and is compared with the policy's own
+    ``predict_values`` before it is used.
+
+    Args:
+        policy: The policy of a Stable-Baselines3 or sb3-contrib model.
+    """
+    import torch
+
+    if type(policy).__name__ != "ActorCriticPolicy":
+        return None
+    try:
+        network = _network(policy, policy.vf_features_extractor, policy.mlp_extractor.value_net, policy.value_net)
+    except NotImplementedError:
+        return None
+    observations = _probe(policy.observation_space)
+    with torch.no_grad():
+        expected = policy.predict_values(policy.obs_to_tensor(observations)[0]).cpu().numpy()
+    found = network(observations.reshape(len(observations), -1))
+    return network if np.allclose(found, expected, rtol=1e-4, atol=1e-4) else None
+
+
+def _probe(space: Any) -> Floats:
+    return np.random.default_rng(0).standard_normal((_PROBE_ROWS, *space.shape), dtype=np.float32)
+
+
+def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Actor:
+    """Convert an actor; a NotImplementedError says that it is not of a known kind."""
+    kind = type(policy)
+    if kind.__module__.partition(".")[0] not in ("stable_baselines3", "sb3_contrib"):
+        raise NotImplementedError
+    match kind.__name__:
+        case "ActorCriticPolicy":
+            parts = [policy.pi_features_extractor, policy.mlp_extractor.policy_net, policy.action_net]
+            head = _distribution_head(policy, deterministic)
+        case "SACPolicy" | "TQCPolicy":
+            actor = policy.actor
+            outputs = actor.mu if deterministic else (actor.mu, actor.log_std)
+            parts = [actor.features_extractor, actor.latent_pi, outputs]
+            if actor.use_sde and not deterministic:
+                raise NotImplementedError
+            head = _box_head(policy, _tanh if deterministic else _sampled_tanh)
+        case "TD3Policy":
+            parts = [policy.actor.features_extractor, policy.actor.mu]
+            head = _box_head(policy, _outputs)
+        case "DQNPolicy":
+            parts = [policy.q_net.features_extractor, policy.q_net.q_net]
+            head = _greedy_head(policy, exploration_rate)
+        case "QRDQNPolicy":
+            parts = [policy.quantile_net.features_extractor, policy.quantile_net.quantile_net]
+            head = _greedy_head(policy, exploration_rate, quantiles=policy.quantile_net.n_quantiles)
+        case _:
+            raise NotImplementedError
+    return Actor(_network(policy, *parts), head)
+
+
+def _network(policy: Any, extractor: Any, *modules: Any) -> Network:
+    """Convert torch modules behind an extractor that only flattens observations."""
+    from gymnasium import spaces
+    from stable_baselines3.common.preprocessing import is_image_space
+
+    space = policy.observation_space
+    if not isinstance(space, spaces.Box) or is_image_space(space) or type(extractor).__name__ != "FlattenExtractor":
+        raise NotImplementedError
+    return Network(_layers(modules)).steady(int(np.prod(space.shape)))
+
+
+def _layers(modules: Sequence[Any]) -> list[Layer]:
+    """Convert torch modules; a tuple of linear ones reads one input and has its outputs side by side."""
+    from torch import nn
+
+    layers: list[Layer] = []
+    for module in modules:
+        kind = type(module)
+        if kind is nn.Sequential:
+            layers += _layers(module)
+        elif kind is nn.Linear or (kind is tuple and all(type(part) is nn.Linear for part in module)):
+            parts = module if kind is tuple else (module,)
+            weight = np.concatenate([_array(part.weight) for part in parts])
+            biases = [np.zeros(part.out_features) if part.bias is None else _array(part.bias) for part in parts]
+            layers.append(linear(weight.T, np.concatenate(biases, dtype=np.float32)))
+        elif kind is nn.Tanh:
+            layers.append(np.tanh)
+        elif kind is nn.ReLU:
+            layers.append(lambda values: np.maximum(values, np.float32(0)))
+        elif kind is nn.ELU:
+            layers.append(partial(_elu, np.float32(module.alpha)))
+        elif kind is nn.Hardtanh:
+            layers.append(partial(np.clip, a_min=np.float32(module.min_val), a_max=np.float32(module.max_val)))
+        else:
+            raise NotImplementedError
+    return layers
+
+
+def _elu(alpha: np.float32, values: Floats) -> Floats:
+    return np.where(values > 0, values, alpha * np.expm1(np.minimum(values, np.float32(0))))
+
+
+def _array(tensor: Any) -> Floats:
+    return np.array(tensor.detach().cpu().numpy(), dtype=np.float32)
+
+
+def _distribution_head(policy: Any, deterministic: bool) -> Head:
+    """Head of PPO, A2C and TRPO, by the kind of their distribution."""
+    match type(policy.action_dist).__name__:
+        case "DiagGaussianDistribution":
+            return _box_head(policy, gaussian_head(_array(policy.log_std), deterministic))
+        case "StateDependentNoiseDistribution" if deterministic:
+            return _box_head(policy, _tanh if policy.squash_output else _outputs)
+        case "CategoricalDistribution":
+            return categorical_head([int(policy.action_space.n)], (), deterministic)
+        case "MultiCategoricalDistribution":
+            choices = policy.action_space.nvec
+            return categorical_head(choices.ravel().tolist(), choices.shape, deterministic)
+        case "BernoulliDistribution":
+            return _binary_head(policy.action_space.shape, deterministic)
+    raise NotImplementedError  # sampled state-dependent noise, or a distribution of the user
+
+
+def _box_head(policy: Any, raw: Head) -> Head:
+    return box_head(policy.action_space.low, policy.action_space.high, raw, squashed=policy.squash_output)
+
+
+def _outputs(outputs: Floats, generators: Generators) -> Floats:
+    return outputs
+
+
+def _tanh(outputs: Floats, generators: Generators) -> Floats:
+    return np.tanh(outputs)
+
+
+def _sampled_tanh(outputs: Floats, generators: Generators) -> Floats:
+    """A sample of SAC's and TQC's normal distribution, squashed by tanh."""
+    means, log_deviations = np.split(outputs, 2, axis=1)
+    deviations = np.exp(np.clip(log_deviations, *_LOG_STD_RANGE))
+    return np.tanh(means + deviations * _normal(means, generators))
 
 
 def _binary_head(shape: tuple[int, ...], deterministic: bool) -> Head:
@@ -319,18 +311,17 @@ def _binary_head(shape: tuple[int, ...], deterministic: bool) -> Head:
     return head
 
 
-def _greedy_head(model: Any, deterministic: bool, quantiles: int = 1) -> Head:
-    """Head of DQN and QRDQN: the action of highest value, or any with the model's exploration rate."""
-    rate = 0.0 if deterministic else float(getattr(model, "exploration_rate", 0.0))
-    actions = int(model.action_space.n)
+def _greedy_head(policy: Any, exploration_rate: float, quantiles: int = 1) -> Head:
+    """Head of DQN and QRDQN: the action of highest value, or with the exploration rate a random one."""
+    actions = int(policy.action_space.n)
 
     def head(outputs: Floats, generators: Generators) -> NDArray[np.int64]:
         values = outputs.reshape(-1, quantiles, actions).mean(axis=1)
         best: NDArray[np.int64] = np.argmax(values, axis=1)
-        if rate == 0.0:
+        if exploration_rate == 0.0:
             return best
         uniform = draw("random", generators, 2)
-        return np.where(uniform[:, 0] < rate, np.floor(uniform[:, 1] * actions).astype(np.int64), best)
+        return np.where(uniform[:, 0] < exploration_rate, np.floor(uniform[:, 1] * actions).astype(np.int64), best)
 
     return head
 

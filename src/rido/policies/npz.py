@@ -2,8 +2,8 @@
 
 The file holds float32 arrays: weights and biases of the actor and of the critic (``actor.0.weight`` of shape (inputs,
 outputs), ``actor.0.bias``, ``actor.1.weight``, ...), tanh between layers; ``log_std`` of the actions and their bounds
-``low`` and ``high``, or where actions are discrete their number ``choices``, one logit each; ``mean``, ``deviation``
-and ``limit`` of the observations. The critic's values are in units of the environment's rewards, for an endless horizon
+``low`` and ``high``, or for discrete actions their number ``choices``, one logit each; ``mean``, ``deviation`` and
+``limit`` of the observations. The critic's values are in units of the environment's rewards, for an infinite horizon
 at the discount ``gamma``. ``about`` is a JSON text on the agent's origin.
 """
 
@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.policies.base import Generators, Policy, ValueFunction, draw
-from rido.policies.networks import Floats, Network, linear
+from rido.policies import networks
+from rido.policies.base import Generators, Policy, ValueFunction
+from rido.policies.networks import Floats, Network
 from rido.storage.fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -34,17 +35,17 @@ class MlpPolicy(Policy):
     """An agent that is plain arrays.
 
     Args:
-        arrays: What the file holds, by name.
+        arrays: Content of the file, by name.
         deterministic: Whether it takes its most likely action, or samples one.
-        name: What the policy is called in results.
+        name: Name in results.
         fingerprint: Digest of the agent's file; that of the arrays if not given.
 
     Attributes:
-        arrays: What the file holds, by name.
-        about: Where the agent comes from; for those that rido ships, the environment ("env", "env_kwargs"), the
-            length of its episodes ("horizon"), the return that was measured ("mean", "standard_error"), and how the
-            agent was trained ("steps", "seconds", "curve").
-        gamma: Discount that the value function is for.
+        arrays: Content of the file, by name.
+        about: Origin of the agent. For those that rido ships: the environment ("env", "env_kwargs"), the length of its
+            episodes ("horizon"), the measured return ("mean", "standard_error") and the training ("steps", "seconds",
+            "curve").
+        gamma: Discount factor of the value function.
     """
 
     def __init__(
@@ -60,25 +61,29 @@ class MlpPolicy(Policy):
         self.draws = not deterministic
         self.about: dict[str, Any] = dict(json.loads(str(self.arrays["about"])))
         self.gamma = checks.discount("gamma", float(self.arrays["gamma"]))
-        self._mean = self._floats("mean", -1).astype(np.float64)
-        self._deviation = self._floats("deviation", self._mean.size).astype(np.float64)
-        self._limit = float(self._floats("limit"))
-        self._choices = int(self._floats("choices")) if "choices" in self.arrays else 0
-        if not self._choices:
-            self._low = self._floats("low", -1)
-            self._high = self._floats("high", self._low.size)
-            self._spread: Floats = np.exp(self._floats("log_std", self._low.size))
-        self._actor = self._network("actor", self._choices or self._low.size)
+        mean = self._floats("mean", -1).astype(np.float64)
+        deviation = self._floats("deviation", mean.size).astype(np.float64)
+        self._normalize = networks.Normalizer(mean, deviation, float(self._floats("limit")))
+        self._inputs = mean.size
+        self._discrete = "choices" in self.arrays
+        if self._discrete:
+            self._actions = int(self._floats("choices"))
+            head = networks.categorical_head([self._actions], (), deterministic)
+        else:
+            low = self._floats("low", -1)
+            high, log_std = (self._floats(key, low.size) for key in ("high", "log_std"))
+            self._actions = low.size
+            head = networks.box_head(low, high, networks.gaussian_head(log_std, deterministic))
+        self._actor = networks.Actor(self._network("actor", self._actions), head)
         self._critic = self._network("critic", 1)
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the agent."""
         return self._digest or fingerprint(self.arrays)
 
     @classmethod
-    def load(cls, path: str | Path, *, deterministic: bool = True) -> MlpPolicy:
-        """Reads an agent that :meth:`save` wrote. No code in the file can run."""
+    def load(cls, path: str | Path, *, deterministic: bool = True, name: str | None = None) -> MlpPolicy:
+        """Read an agent that :meth:`save` wrote. The file cannot run code."""
         path = Path(path)
         if not path.is_file():
             raise ValueError(f"policy must be the path of an existing npz, got {path}")
@@ -86,39 +91,29 @@ class MlpPolicy(Policy):
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = {key: file[key] for key in file.files}
-            name, digest = "/".join(path.parts[-3:]), hashlib.sha256(content).hexdigest()
+            name, digest = name or "/".join(path.parts[-3:]), hashlib.sha256(content).hexdigest()
             return cls(arrays, deterministic=deterministic, name=name, fingerprint=digest)
         except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
             raise ValueError(f"policy must be an npz written by MlpPolicy.save(), got {path}: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Writes the agent into an npz."""
+        """Write the agent into an npz."""
         with Path(path).open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **self.arrays)
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
-        """Actions for a batch."""
-        actions = self._actor(self._prepare(observations))
-        if self._choices:
-            if self.draws:  # the largest logit after adding Gumbel noise
-                actions = actions - np.log(draw("standard_exponential", generators, self._choices))
-            best: NDArray[np.int64] = np.argmax(actions, axis=1)
-            return best
-        if self.draws:
-            actions = actions + self._spread * draw("standard_normal", generators, actions.shape[1]).astype(np.float32)
-        return np.minimum(np.maximum(actions, self._low), self._high)
+        return self._actor(self._normalize(observations), generators)
 
     def value_function(self) -> ValueFunction:
-        """The critic."""
         return ValueFunction(self._value, self.gamma, rowwise=True)
 
     def fits(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> MlpPolicy:
-        """Returns the policy itself, or raises where an environment has other observations or actions."""
+        """Return the policy itself; raise an error if an environment has other observations or actions."""
         for what, space, size, discrete in (
-            ("observations", observation_space, self._mean.size, False),
-            ("actions", action_space, self._choices or self._low.size, self._choices > 0),
+            ("observations", observation_space, self._inputs, False),
+            ("actions", action_space, self._actions, self._discrete),
         ):
-            if _holds(space, size, discrete):
+            if _has_size(space, size, discrete):
                 continue
             arguments = "".join(f", {key}={value!r}" for key, value in self.about.get("env_kwargs", {}).items())
             trained = f"; it was trained in {self.about['env']}{arguments}" if "env" in self.about else ""
@@ -128,14 +123,10 @@ class MlpPolicy(Policy):
         return self
 
     def _value(self, observations: Any) -> NDArray[np.float64]:
-        return self._critic(self._prepare(observations))[:, 0].astype(np.float64)
-
-    def _prepare(self, observations: NDArray[Any]) -> Floats:
-        scaled = (observations - self._mean) / self._deviation
-        return np.minimum(np.maximum(scaled, -self._limit), self._limit).astype(np.float32)
+        return self._critic(self._normalize(observations))[:, 0].astype(np.float64)
 
     def _floats(self, key: str, *shape: int) -> Floats:
-        """An array of the file, of this shape; -1 stands for any size."""
+        """An array of the file, checked to be of this shape; -1 stands for any size."""
         array = self.arrays[key]
         fits = len(shape) == array.ndim and all(a in (-1, b) for a, b in zip(shape, array.shape, strict=True))
         if array.dtype != np.float32 or not fits or np.isnan(array).any():
@@ -143,18 +134,18 @@ class MlpPolicy(Policy):
         return array
 
     def _network(self, part: str, outputs: int) -> Network:
-        layers: list[Any] = []
+        layers: list[networks.Layer] = []
         last = sum(key.startswith(f"{part}.") for key in self.arrays) // 2 - 1
-        size = self._mean.size
+        size = self._inputs
         for number in range(max(last, 0) + 1):
             weight = self._floats(f"{part}.{number}.weight", size, outputs if number == last else -1)
             size = weight.shape[1]
-            layers += [linear(weight, self._floats(f"{part}.{number}.bias", size)), np.tanh]
-        return Network(tuple(layers[:-1])).steady(self._mean.size)
+            layers += [networks.linear(weight, self._floats(f"{part}.{number}.bias", size)), np.tanh]
+        return Network(layers[:-1]).steady(self._inputs)
 
 
-def _holds(space: gym.Space[Any], size: int, discrete: bool) -> bool:
-    """Whether a space has so many choices, counted from 0, or vectors of so many numbers."""
+def _has_size(space: gym.Space[Any], size: int, discrete: bool) -> bool:
+    """Whether a space has ``size`` choices, counted from 0, or holds vectors of ``size`` numbers."""
     from gymnasium import spaces
 
     if discrete:

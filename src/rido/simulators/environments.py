@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from rido.policies.base import take
+from rido.policies.observations import take
 from rido.simulators.base import narrow_seed
 
 Slots = NDArray[np.intp]

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.trajectories import Trajectories
-from rido.policies.base import Policy, resolve_policy, take
+from rido.policies.base import Policy
+from rido.policies.observations import take
+from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, SimulationError, narrow_seed
 from rido.simulators.environments import Environments, SlotError, Slots, Step
 from rido.simulators.gymnasium import GymnasiumSimulator
@@ -46,7 +48,7 @@ class EnvPoolSimulator:
 
     Args:
         env: an id that ``envpool.list_all_envs()`` has.
-        policy: what :func:`rido.policies.base.resolve_policy` takes.
+        policy: what :func:`rido.policies.resolve.resolve_policy` takes.
         horizon: the longest trajectory that will be asked for; the environments' own time limit is lifted.
         gamma: not used; all simulators take it.
         env_kwargs: EnvPool's arguments of the environment, such as ``use_contact_force=False`` for Ant.

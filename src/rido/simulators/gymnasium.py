@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 import rido.simulators.envs
 from rido.core import checks
 from rido.core.trajectories import Trajectories
-from rido.policies.base import Policy, resolve_policy, stack, take
+from rido.policies.base import Policy
+from rido.policies.observations import stack, take
+from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, SimulationError
 from rido.simulators.environments import SlotError, Slots, Step, open_environments
 from rido.simulators.identity import environment_fingerprint
@@ -30,7 +32,7 @@ class GymnasiumSimulator:
     Args:
         env: an id ("Pendulum-v1", "module:Env-v0"), a function that makes an environment, an environment, or
             a VectorEnv without autoreset.
-        policy: what :func:`rido.policies.base.resolve_policy` takes. If not given, ``env`` is the id of one of the
+        policy: what :func:`rido.policies.resolve.resolve_policy` takes. If not given, ``env`` is the id of one of the
             paper's domains, and the policy is the one that the paper evaluates there.
         horizon: the longest trajectory that will be asked for. Environments made from an id get it as their time
             limit; the time limit of others must not be shorter.

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
 from rido.core.trajectories import Trajectories, concatenate
-from rido.policies.base import stack, take
+from rido.policies.observations import stack, take
 from rido.simulators.base import Observed
 
 Rows = NDArray[np.intp]

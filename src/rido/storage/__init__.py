@@ -1,4 +1,4 @@
-"""The durable record of a run: an SQLite file of plain records, and fingerprints that say what the run is of.
+"""The record of a run: an SQLite file of plain records, and fingerprints that say which run it is.
 
 May import core. A new table of the run file, or a new kind of content that a fingerprint reads, belongs here.
 """

@@ -1,10 +1,10 @@
-"""Fingerprints: what a policy, a critic or a simulator is, by content.
+"""Fingerprints: digests of the content of a policy, a critic or a simulator.
 
-A run file keeps them, so that a run goes on only with what it began with. A fingerprint is a digest of numbers and
-code: arrays and parameters byte by byte; functions by their bytecode, constants, defaults, closures and the globals
-that they read; objects by their class and what pickle would store of them. Two things do not count: where a random
-generator stands, and the code of classes of installed packages, which are known by their names. The same content gives
-the same fingerprint in any process of the same version of Python.
+A run file keeps them, so that a run resumes only with what it began with. A fingerprint covers numbers and code: arrays
+and parameters byte by byte; functions by their bytecode, constants, defaults, closures and the globals that they read;
+objects by their class and what pickle would store of them. Two things do not count: the state of a random generator,
+and the code of classes of installed packages, which are known by their names. The same content gives the same
+fingerprint in every process of the same version of Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import types
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,38 +29,26 @@ import numpy as np
 _FOLDERS = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 _INSTALLED = tuple(f"{folder}{os.sep}" for folder in sorted(_FOLDERS | {str(Path(__file__).parents[1])}))
 _GENERATORS = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random)
-_WRAPPERS = (
-    types.CodeType,
-    types.MethodType,
-    functools.partial,
-    property,
-    functools.cached_property,
-    staticmethod,
-    classmethod,
-    types.BuiltinFunctionType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _GLOBAL_READS = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 def identify(what: str, thing: Any) -> str:
-    """Returns what tells something that a user gave from others: its attribute ``fingerprint``, or else its content.
+    """The attribute ``fingerprint`` of something that a user gave, or else the fingerprint of its content.
 
     Args:
         what: "policy", "critic" or "simulator", for the error.
-        thing: what was given.
+        thing: What was given.
 
     Raises:
-        ValueError: the content cannot be read, and there is no attribute ``name`` that says what it is.
+        ValueError: The content cannot be read, and there is no attribute ``name`` to go by.
     """
     given = getattr(thing, "fingerprint", None)
     return given if isinstance(given, str) and given else content_of(what, thing)
 
 
 def content_of(what: str, thing: Any) -> str:
-    """Returns the fingerprint of the content, or the attribute ``name`` where that cannot be read."""
+    """The fingerprint of the content, or the attribute ``name`` where the content cannot be read."""
     try:
         return fingerprint(thing)
     except _OpaqueError as error:
@@ -75,7 +63,7 @@ def content_of(what: str, thing: Any) -> str:
 
 
 def fingerprint(*things: Any) -> str:
-    """Returns the digest of the content of things, 64 hexadecimal digits.
+    """The digest of the content of things, 64 hexadecimal digits.
 
     Example:
         >>> fingerprint(np.zeros(3)) == fingerprint(np.zeros(3)) != fingerprint(np.ones(3))
@@ -89,14 +77,13 @@ class _OpaqueError(Exception):
 
 
 class _Reader:
-    """Reads content into digests. What refers back to something that is being read is known by how far up that is."""
+    """Computes digests of content. A reference to an object that contains it is known by the number of levels up."""
 
     def __init__(self) -> None:
         self._depths: dict[int, int] = {}
-        self._known: dict[int, tuple[Any, bytes]] = {}  # with the thing itself, so that its id stays its own
+        self._known: dict[int, tuple[Any, bytes]] = {}  # holds the thing, so that its id is not reused
 
     def read(self, thing: Any) -> bytes:
-        """Returns the digest of a thing."""
         if thing is None or thing is Ellipsis or thing is NotImplemented:
             return _digest(repr(thing))
         if type(thing) is int:
@@ -120,7 +107,11 @@ class _Reader:
     def _content(self, thing: Any) -> bytes:
         kind = type(thing)
         if kind in (np.ndarray, np.memmap) or isinstance(thing, np.generic):
-            return self._array(np.asarray(thing))
+            array = np.asarray(thing)
+            if array.dtype.hasobject:
+                return _digest("objects", str(array.shape), self._sequence("list", array.ravel().tolist()))
+            form = f"{array.dtype.name} {array.dtype.descr} {array.shape}"
+            return _digest("array", form, np.ascontiguousarray(array).tobytes())
         if (numbers := _numbers(thing)) is not None:
             return _digest(kind.__name__, *numbers)
         if kind in (list, tuple):
@@ -128,39 +119,25 @@ class _Reader:
         if kind in (set, frozenset):
             return _digest("set", *sorted(self.read(part) for part in thing))
         if kind in (dict, OrderedDict, types.MappingProxyType):
-            return self._mapping(thing)
+            keys = sorted(((self.read(key), key) for key in thing), key=lambda pair: pair[0])
+            return _digest("dict", *(part for digest, key in keys for part in (digest, self.read(thing[key]))))
         if isinstance(thing, _GENERATORS):
             return _digest("generator", kind.__name__)
         if isinstance(thing, types.ModuleType):
-            return self._module(thing)
+            file = getattr(thing, "__file__", None)
+            if thing.__name__ == "__main__" or file is None or file.startswith(_INSTALLED):
+                return _digest("module", thing.__name__)
+            return _digest("module", thing.__name__, Path(file).read_bytes() if Path(file).is_file() else b"")
         if isinstance(thing, type):
             return self._class(thing)
-        if isinstance(thing, types.FunctionType):
-            return self._function(thing)
-        if isinstance(thing, _WRAPPERS):
-            return self._wrapper(thing)
-        if _installed_class(kind) and hasattr(thing, "__wrapped__"):  # such as what jax.jit and functools.cache make
+        if (parts := _function_parts(thing)) is not None:
+            return self._sequence(kind.__name__, parts)
+        if _installed_class(kind) and hasattr(thing, "__wrapped__"):  # such as the results of jax.jit, functools.cache
             return self._sequence(kind.__qualname__, [thing.__wrapped__])
         return self._object(thing)
 
     def _sequence(self, kind: str, parts: Iterable[Any]) -> bytes:
         return _digest(kind, *(self.read(part) for part in parts))
-
-    def _mapping(self, thing: Mapping[Any, Any]) -> bytes:
-        keys = sorted(((self.read(key), key) for key in thing), key=lambda pair: pair[0])
-        return _digest("dict", *(part for digest, key in keys for part in (digest, self.read(thing[key]))))
-
-    def _array(self, array: Any) -> bytes:
-        if array.dtype.hasobject:
-            return _digest("objects", str(array.shape), self._sequence("list", array.ravel().tolist()))
-        form = f"{array.dtype.name} {array.dtype.descr} {array.shape}"
-        return _digest("array", form, np.ascontiguousarray(array).tobytes())
-
-    def _module(self, module: types.ModuleType) -> bytes:
-        file = getattr(module, "__file__", None)
-        if module.__name__ == "__main__" or file is None or file.startswith(_INSTALLED):
-            return _digest("module", module.__name__)
-        return _digest("module", module.__name__, Path(file).read_bytes() if Path(file).is_file() else b"")
 
     def _class(self, kind: type) -> bytes:
         name = f"{kind.__module__}.{kind.__qualname__}"
@@ -168,43 +145,14 @@ class _Reader:
             return _digest("class", name)
         parts = [self.read(base) for base in kind.__bases__]
         for key, member in sorted(vars(kind).items()):
-            data = not isinstance(member, (types.FunctionType, *_WRAPPERS))
-            if data and (key.startswith(("__", "_abc_")) or isinstance(member, _DESCRIPTORS)):
-                continue  # what Python keeps there for itself
+            internal = key.startswith(("__", "_abc_")) or isinstance(member, _DESCRIPTORS)
+            if internal and _function_parts(member) is None:
+                continue  # Python's own bookkeeping
             parts += [_digest(key), self.read(member)]
         return _digest("class", name, *parts)
 
-    def _function(self, thing: types.FunctionType) -> bytes:
-        code, known = thing.__code__, thing.__globals__
-        installed = code.co_filename.startswith(_INSTALLED)
-        cells = [_cell(cell) for cell in thing.__closure__ or ()]
-        reads = {} if installed else {name: known[name] for name in _globals(code) if name in known}
-        attributes = {key: value for key, value in vars(thing).items() if key != "__wrapped__"}
-        return self._sequence("function", [code, thing.__defaults__, thing.__kwdefaults__, cells, reads, attributes])
-
-    def _wrapper(self, thing: Any) -> bytes:
-        """Reads what holds functions, and functions that are not Python's."""
-        if isinstance(thing, types.CodeType):
-            table = getattr(thing, "co_exceptiontable", b"")
-            names = (thing.co_names, thing.co_freevars, thing.co_cellvars, thing.co_varnames[: thing.co_argcount])
-            parts = [thing.co_code, thing.co_consts, *names, thing.co_argcount, thing.co_flags, table]
-        elif isinstance(thing, types.MethodType):
-            parts = [thing.__func__, thing.__self__]
-        elif isinstance(thing, functools.partial):
-            parts = [thing.func, thing.args, thing.keywords]
-        elif isinstance(thing, property):
-            parts = [thing.fget, thing.fset]
-        elif isinstance(thing, functools.cached_property):
-            parts = [thing.func]
-        elif isinstance(thing, (staticmethod, classmethod)):
-            parts = [thing.__func__]
-        else:
-            owner = getattr(thing, "__self__", None)
-            parts = [str(getattr(thing, "__module__", "")), thing.__qualname__, owner]
-        return self._sequence(type(thing).__name__, parts)
-
     def _object(self, thing: Any) -> bytes:
-        """Reads what pickle would store."""
+        """Read what pickle would store."""
         reduce = copyreg.dispatch_table.get(type(thing))
         try:
             stored: Any = thing.__reduce_ex__(4) if reduce is None else reduce(thing)
@@ -214,6 +162,34 @@ class _Reader:
             return _digest("global", type(thing).__qualname__, stored)
         items = [list(part) for part in stored[3:5] if part is not None]
         return self._sequence("object", [type(thing), *stored[:3], *items])
+
+
+def _function_parts(thing: Any) -> list[Any] | None:
+    """The content of functions, their code and what wraps them; None for other things."""
+    match thing:
+        case types.FunctionType():
+            code, known = thing.__code__, thing.__globals__
+            installed = code.co_filename.startswith(_INSTALLED)
+            cells = [_cell(cell) for cell in thing.__closure__ or ()]
+            reads = {} if installed else {name: known[name] for name in _globals(code) if name in known}
+            attributes = {key: value for key, value in vars(thing).items() if key != "__wrapped__"}
+            return [code, thing.__defaults__, thing.__kwdefaults__, cells, reads, attributes]
+        case types.CodeType():
+            names = (thing.co_names, thing.co_freevars, thing.co_cellvars, thing.co_varnames[: thing.co_argcount])
+            return [thing.co_code, thing.co_consts, *names, thing.co_argcount, thing.co_flags, thing.co_exceptiontable]
+        case types.MethodType():
+            return [thing.__func__, thing.__self__]
+        case functools.partial():
+            return [thing.func, thing.args, thing.keywords]
+        case property():
+            return [thing.fget, thing.fset]
+        case functools.cached_property():
+            return [thing.func]
+        case staticmethod() | classmethod():
+            return [thing.__func__]
+        case types.BuiltinFunctionType() | types.MethodDescriptorType() | types.WrapperDescriptorType():
+            return [str(getattr(thing, "__module__", "")), thing.__qualname__, getattr(thing, "__self__", None)]
+    return None
 
 
 def _digest(*parts: str | bytes) -> bytes:
@@ -226,7 +202,7 @@ def _digest(*parts: str | bytes) -> bytes:
 
 
 def _numbers(thing: Any) -> tuple[str, bytes] | None:
-    """Returns form and bytes of a tensor of torch or an array of JAX, and where they stand of no generator."""
+    """Form and bytes of a torch tensor or JAX array; of a torch generator none, because its state does not count."""
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     try:
         if torch is not None and isinstance(thing, torch.Generator):
@@ -252,11 +228,11 @@ def _installed_class(kind: type) -> bool:
 def _cell(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a variable that has no value yet
+    except ValueError:  # the variable has no value yet
         return None
 
 
 def _globals(code: types.CodeType) -> set[str]:
-    """Returns the names of globals that code reads, with those of the functions within it."""
+    """The names of globals that code and the functions within it read."""
     names = {part.argval for part in dis.get_instructions(code) if part.opname in _GLOBAL_READS}
     return names.union(*(_globals(part) for part in code.co_consts if isinstance(part, types.CodeType)))

@@ -1,4 +1,4 @@
-"""The durable record of a run: configuration and every batch in one SQLite file, from which it resumes."""
+"""Run files: the configuration and all batches of a run in one SQLite file, from which it resumes."""
 
 from __future__ import annotations
 
@@ -16,67 +16,50 @@ from numpy.typing import NDArray
 from rido.core.trajectories import Trajectories
 
 _FORMAT = 3
+_FINGERPRINT = "_fingerprint"  # suffix of the names of fingerprints in the configuration
 
 NOTES = "notes"
-"""Name under which a run file has the reasons why the same seed may not give the same result."""
-
-_FINGERPRINT = "_fingerprint"  # at the end of the names of digests
+"""Name in the configuration of the reasons why the same seed may not give the same result."""
 
 REWARD_RANGE = "reward_range"
-"""Name under which a run file has the range of rewards that a guarantee was asked for."""
+"""Name in the configuration of the range of rewards that a guaranteed interval was asked for."""
 
+# Columns are those of Piece and Milestone. Arrays are blobs of int32 (lengths, steps), bool (terminated) or float64; a
+# checksum is the CRC-32 of all blobs of a row, and warnings are a list of strings in JSON.
 _SCHEMA = """
 CREATE TABLE configuration (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE pieces (
-    number INTEGER PRIMARY KEY,          -- 0, 1, 2, ...
-    round INTEGER NOT NULL,              -- the schedule asked for that this is a piece of
-    lengths BLOB NOT NULL,               -- planned lengths, int32
-    steps BLOB NOT NULL,                 -- transitions taken, int32
-    rewards BLOB NOT NULL,               -- rewards of the planned steps, float64
-    signal BLOB,                         -- what a critic made of them, float64
-    starts BLOB,                         -- the critic's values of the first observations, float64
-    features BLOB,                       -- what a critic is fitted on, float64, for each step and after the last
-    terminated BLOB,                     -- with features: whether the environment ended each trajectory, bool
-    checksum INTEGER NOT NULL,
-    seconds REAL NOT NULL                -- what collecting it took
+    number INTEGER PRIMARY KEY, round INTEGER NOT NULL, lengths BLOB NOT NULL, steps BLOB NOT NULL,
+    rewards BLOB NOT NULL, signal BLOB, starts BLOB, features BLOB, terminated BLOB,
+    checksum INTEGER NOT NULL, seconds REAL NOT NULL
 ) STRICT;
 CREATE TABLE resets (
-    number INTEGER PRIMARY KEY,          -- 0, 1, 2, ...
-    starts BLOB NOT NULL,                -- a critic's values of first observations, float64
-    checksum INTEGER NOT NULL,
-    seconds REAL NOT NULL
+    number INTEGER PRIMARY KEY, starts BLOB NOT NULL, checksum INTEGER NOT NULL, seconds REAL NOT NULL
 ) STRICT;
 CREATE TABLE progress (
-    round INTEGER PRIMARY KEY,
-    transitions INTEGER NOT NULL,
-    trajectories INTEGER NOT NULL,
-    value REAL,
-    standard_error REAL,
-    degrees_of_freedom REAL,
-    skewness REAL,
-    effective_trajectories REAL,
-    largest_contribution REAL,
-    warnings TEXT NOT NULL               -- a list of strings, JSON
+    round INTEGER PRIMARY KEY, transitions INTEGER NOT NULL, trajectories INTEGER NOT NULL,
+    value REAL, standard_error REAL, degrees_of_freedom REAL,
+    skewness REAL, effective_trajectories REAL, largest_contribution REAL, warnings TEXT NOT NULL
 ) STRICT;
 """
 
 
 class RunFileError(ValueError):
-    """A run file that cannot be used, and why."""
+    """A run file cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some trajectories of one round.
+    """A batch of trajectories of one round.
 
     Attributes:
-        round: the schedule asked for that they are part of, counted from 0.
-        trajectories: what was collected.
-        seconds: what collecting them took.
-        signal: what a critic made of the rewards, if there was one: trajectories with X in the place of the rewards.
-        starts: with a signal, the critic's values of the first observations.
-        features: what a critic is to be fitted on, if one is: rows for each step that was taken and after the last.
-        terminated: with features, whether the environment ended each trajectory.
+        round: Index of the round that they belong to.
+        trajectories: The rewards.
+        seconds: Time that collecting them took.
+        signal: Trajectories with residuals in the place of the rewards, if there are any.
+        starts: With a signal: one value for the first observation of each trajectory.
+        features: Rows of numbers for each step that was taken and after the last one, if there are any.
+        terminated: With features: whether the environment ended each trajectory.
     """
 
     round: int
@@ -90,19 +73,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Milestone:
-    """How far a run was after a round.
+    """The state of a run after a round.
 
     Attributes:
-        round: counted from 0.
-        transitions: transitions taken so far, without what resets cost.
-        trajectories: trajectories collected so far.
-        value: the estimate.
-        standard_error: its standard error.
-        degrees_of_freedom: of its interval.
-        skewness: of its distribution.
-        effective_trajectories: equally large contributions that its error bar rests on.
-        largest_contribution: of a single trajectory to its error.
-        warnings: what a reader should know before trusting it.
+        round: Index of the round.
+        transitions: Transitions taken so far, without the cost of resets.
+        trajectories: Trajectories collected so far.
+        value: The estimate; this and the next five are those of :class:`rido.core.estimate.Estimate`.
+        warnings: What a reader should know before trusting the estimate.
     """
 
     round: int
@@ -120,17 +98,17 @@ class Milestone:
 class RunFile:
     """An open run file.
 
-    Every piece is one transaction in a write-ahead log: whatever happens to the process, what was written is there,
-    and others can read the file while it grows.
+    Every piece is one transaction in a write-ahead log. A crash therefore loses nothing that was written, and other
+    processes can read the file while it grows.
 
     Args:
-        path: the file; made if it is not there.
-        configuration: what the run is of, as plain numbers, strings, lists and dictionaries. A file that was
-            made with another configuration is refused. A value of None takes what the file has.
-        defaults: values for those that are None when the file is made.
+        path: The file; created if it does not exist.
+        configuration: Settings of the run, as plain numbers, strings, lists and dictionaries. A file with another
+            configuration is refused. A value of None stands for that of the file.
+        defaults: Values to create a file with where the configuration has None.
 
     Attributes:
-        configuration: the configuration of the file.
+        configuration: The configuration of the file.
     """
 
     def __init__(
@@ -141,11 +119,14 @@ class RunFile:
             self._database = sqlite3.connect(self.path, isolation_level=None, timeout=30)
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
-            with self._transaction():
+            self._database.execute("BEGIN IMMEDIATE")
+            with self._database:  # commits, or rolls back on an error
                 if not self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                    self._create(
-                        {**configuration, **{k: v for k, v in (defaults or {}).items() if configuration[k] is None}}
-                    )
+                    missing = {name: value for name, value in (defaults or {}).items() if configuration[name] is None}
+                    for statement in _SCHEMA.split(";\n"):
+                        self._database.execute(statement)
+                    for name, value in {"format": _FORMAT, **configuration, **missing}.items():
+                        self._insert("configuration", name, json.dumps(value))
                 self.configuration = self._read_configuration()
             self._check(configuration)
         except (sqlite3.DatabaseError, OSError) as error:
@@ -154,7 +135,7 @@ class RunFile:
 
     @classmethod
     def read(cls, path: str | Path) -> RunFile:
-        """Opens a file that is there already, whatever run it is of, and never writes to it."""
+        """Open an existing file of any run, without ever writing to it."""
         file = cls.__new__(cls)
         file.path = Path(path)
         if not file.path.is_file():
@@ -171,95 +152,77 @@ class RunFile:
         return file
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields all pieces in the order in which they were written."""
-        rows = self._database.execute("SELECT * FROM pieces ORDER BY number")
-        for expected, (number, round_, *parts, checksum, seconds) in enumerate(rows):
-            if number != expected or checksum != _checksum(*parts):
-                raise RunFileError(f"run file {self.path} is damaged at piece {expected}; delete it to start again")
-            lengths, steps = (np.frombuffer(part, np.int32) for part in parts[:2])
-            trajectories = Trajectories(np.frombuffer(parts[2], np.float64), lengths, steps)
-            values, starts, features = (
-                None if part is None else np.frombuffer(part, np.float64) for part in parts[3:6]
+        """Read all pieces in the order in which they were written."""
+        for round_, *blobs, seconds in self._read_blobs("pieces", "piece"):
+            lengths, steps = (np.frombuffer(blob, np.int32) for blob in blobs[:2])
+            trajectories = Trajectories(np.frombuffer(blobs[2], np.float64), lengths, steps)
+            residuals, starts, features = (
+                None if blob is None else np.frombuffer(blob, np.float64) for blob in blobs[3:6]
             )
-            signal = None if values is None else Trajectories(values, lengths, steps)
+            signal = None if residuals is None else Trajectories(residuals, lengths, steps)
             terminated = None
             if features is not None:
                 features = features.reshape(int(steps.sum()) + steps.size, -1)
-                terminated = np.frombuffer(parts[6], np.bool_)
+                terminated = np.frombuffer(blobs[6], np.bool_)
             yield Piece(round_, trajectories, seconds, signal, starts, features, terminated)
 
     def append(self, piece: Piece) -> None:
-        """Writes one more piece."""
-        batch, signal = piece.trajectories, piece.signal
-        parts = [
-            *(array.astype(np.int32).tobytes() for array in (batch.lengths, batch.steps)),
-            batch.flat.tobytes(),
-            None if signal is None else signal.flat.tobytes(),
-            *(None if part is None else part.tobytes() for part in (piece.starts, piece.features, piece.terminated)),
-        ]
-        self._insert("pieces", (self._count, piece.round, *parts, _checksum(*parts), piece.seconds))
+        """Write one more piece."""
+        batch = piece.trajectories
+        flat = None if piece.signal is None else piece.signal.flat
+        arrays = (batch.flat, flat, piece.starts, piece.features, piece.terminated)
+        sizes = (batch.lengths.astype(np.int32), batch.steps.astype(np.int32))
+        blobs = [None if array is None else array.tobytes() for array in (*sizes, *arrays)]
+        self._insert("pieces", self._count, piece.round, *blobs, _checksum(blobs), piece.seconds)
         self._count += 1
 
     def resets(self) -> Iterator[tuple[NDArray[np.float64], float]]:
-        """Yields a critic's values of first observations, and the seconds that they took, as they were written."""
-        rows = self._database.execute("SELECT * FROM resets ORDER BY number")
-        for expected, (number, starts, checksum, seconds) in enumerate(rows):
-            if number != expected or checksum != _checksum(starts):
-                raise RunFileError(f"run file {self.path} is damaged at resets {expected}; delete it to start again")
+        """Read all batches of resets in the order in which they were written: their values and seconds."""
+        for starts, seconds in self._read_blobs("resets", "resets"):
             yield np.frombuffer(starts, np.float64), seconds
 
     def append_resets(self, number: int, starts: NDArray[np.float64], seconds: float) -> None:
-        """Writes one more batch of resets."""
-        self._insert("resets", (number, starts.tobytes(), _checksum(starts.tobytes()), seconds))
+        """Write one more batch of resets."""
+        self._insert("resets", number, starts.tobytes(), _checksum([starts.tobytes()]), seconds)
 
     def agree(self, name: str, values: list[float]) -> None:
-        """Writes some numbers when the run is made, and makes sure that they are the same when it goes on."""
-        found = self._read_configuration().get(name)
-        if found is None:
-            self._insert("configuration", (name, json.dumps(values)))
-        elif not np.allclose(found, values, rtol=1e-6, atol=1e-9):
+        """Write numbers under a name if the run is new; otherwise check that they are the same as before."""
+        if not np.allclose(self.recall(name, values), values, rtol=1e-6, atol=1e-9):
             raise RunFileError(
                 f"run file {self.path} was made with another {name}: the same data gives another one here, perhaps "
                 "because of another version of numpy; give another file name to start a new run"
             )
 
     def recall(self, name: str, value: Any) -> Any:
-        """Returns what was written under a name before; if nothing was, writes and returns this."""
+        """Return what was written under a name before; if nothing was, write and return ``value``."""
         found = self._read_configuration().get(name)
         if found is None:
-            self._insert("configuration", (name, json.dumps(value)))
+            self._insert("configuration", name, json.dumps(value))
         return value if found is None else found
 
     def add_notes(self, notes: Sequence[str]) -> list[str]:
-        """Writes why the same seed may not give the same result; returns that of all parts of the run."""
+        """Add reasons why the same seed may not give the same result; return those of the whole run."""
         found = self._read_configuration().get(NOTES, [])
-        every = list(dict.fromkeys([*found, *notes]))
-        if every != found:
-            self.remember(NOTES, every)
-        return every
+        merged = list(dict.fromkeys([*found, *notes]))
+        if merged != found:
+            self.remember(NOTES, merged)
+        return merged
 
     def remember(self, name: str, value: Any) -> None:
-        """Writes something under a name, in the place of what was there."""
+        """Write a value under a name, replacing what was there."""
         self._database.execute("INSERT OR REPLACE INTO configuration VALUES (?, ?)", (name, json.dumps(value)))
 
-    def _insert(self, table: str, row: tuple[Any, ...]) -> None:
-        try:
-            self._database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
-        except sqlite3.IntegrityError as error:
-            raise RunFileError(f"run file {self.path} is being written by another process") from error
-
     def note_progress(self, milestone: Milestone) -> None:
-        """Writes how far the run is after a round, for those who watch it."""
+        """Write the state of the run after a round."""
         row = (*astuple(milestone)[:-1], json.dumps(milestone.warnings))
-        self._database.execute("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        self._database.execute(f"INSERT OR REPLACE INTO progress VALUES ({_marks(row)})", row)
 
     def progress(self) -> Iterator[Milestone]:
-        """Yields how far the run was after each round that is finished."""
+        """Read the state of the run after each finished round."""
         for row in self._database.execute("SELECT * FROM progress ORDER BY round"):
             yield Milestone(*(*row[:-1], tuple(json.loads(row[-1]))))
 
     def close(self) -> None:
-        """Closes the file."""
         self._database.close()
 
     def __enter__(self) -> RunFile:
@@ -268,17 +231,19 @@ class RunFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _transaction(self) -> sqlite3.Connection:
-        self._database.execute("BEGIN IMMEDIATE")
-        return self._database  # as a context manager it commits, or rolls back on an error
+    def _insert(self, table: str, *row: Any) -> None:
+        try:
+            self._database.execute(f"INSERT INTO {table} VALUES ({_marks(row)})", row)
+        except sqlite3.IntegrityError as error:
+            raise RunFileError(f"run file {self.path} is being written by another process") from error
 
-    def _create(self, configuration: Mapping[str, Any]) -> None:
-        for statement in _SCHEMA.split(";\n"):
-            self._database.execute(statement)
-        self._database.executemany(
-            "INSERT INTO configuration VALUES (?, ?)",
-            [(name, json.dumps(value)) for name, value in {"format": _FORMAT, **configuration}.items()],
-        )
+    def _read_blobs(self, table: str, what: str) -> Iterator[list[Any]]:
+        """Read the rows of a table without number and checksum, which are checked."""
+        for expected, (number, *row) in enumerate(self._database.execute(f"SELECT * FROM {table} ORDER BY number")):
+            checksum = row.pop(-2)
+            if number != expected or checksum != _checksum(row):
+                raise RunFileError(f"run file {self.path} is damaged at {what} {expected}; delete it to start again")
+            yield row
 
     def _read_configuration(self) -> dict[str, Any]:
         rows = self._database.execute("SELECT name, value FROM configuration")
@@ -297,8 +262,12 @@ class RunFile:
                 )
 
 
-def _checksum(*parts: bytes | None) -> int:
+def _marks(row: Sequence[Any]) -> str:
+    return ", ".join("?" * len(row))
+
+
+def _checksum(row: Sequence[Any]) -> int:
     checksum = 0
-    for part in parts:
-        checksum = zlib.crc32(part or b"", checksum)
+    for blob in row:
+        checksum = zlib.crc32(blob, checksum) if isinstance(blob, bytes) else checksum
     return checksum

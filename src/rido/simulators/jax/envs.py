@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from rido.core import checks
-from rido.policies.base import import_attribute
+from rido.policies.resolve import import_attribute
 
 Key = Any
 Tree = Any

@@ -19,7 +19,9 @@ from rido.core import checks
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories, count_reached
-from rido.policies.base import function_name, import_attribute, stack, take
+from rido.policies.functions import function_name
+from rido.policies.observations import stack, take
+from rido.policies.resolve import import_attribute
 from rido.simulators.base import Capabilities, Observed, SimulationError, Summarised
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.jax.batching import runs, split, tiles

@@ -53,7 +53,7 @@ class WorkerSimulator(CrewSimulator):
 
     Args:
         env: an id, or a function that makes an environment; see :class:`GymnasiumSimulator`.
-        policy: what :func:`rido.policies.base.resolve_policy` takes; functions and models are copied to the workers.
+        policy: what :func:`rido.policies.resolve.resolve_policy` takes; functions and models are copied to the workers.
         workers: number of processes.
         horizon: the longest trajectory that will be asked for.
         gamma: discount factor, on which the policy of the paper's LQG depends.

@@ -38,8 +38,8 @@ class RaySimulator(CrewSimulator):
 
     Args:
         env: an id, or a function that makes an environment; see :class:`GymnasiumSimulator`.
-        policy: what :func:`rido.policies.base.resolve_policy` takes. Functions, models and an agent's files are sent to
-            the actors; what they import must be installed on the nodes.
+        policy: what :func:`rido.policies.resolve.resolve_policy` takes. Functions, models and an agent's files are sent
+            to the actors; what they import must be installed on the nodes.
         horizon: the longest trajectory that will be asked for.
         gamma: discount factor, on which the policy of the paper's LQG depends.
         env_kwargs: arguments of the environment, with an id.

@@ -15,7 +15,8 @@ import cloudpickle  # type: ignore[import-untyped]
 import gymnasium as gym
 
 import rido.simulators.envs  # noqa: F401 - registers the ids
-from rido.policies.base import _is_path, _is_sb3_model
+from rido.policies import sb3
+from rido.policies.resolve import is_path
 from rido.simulators.environments import find_spec
 from rido.simulators.gymnasium import GymnasiumSimulator
 
@@ -115,11 +116,11 @@ class _SavedModel:
 
 
 def _portable(policy: Any) -> Any:
-    if isinstance(policy, Path) or (isinstance(policy, str) and policy != "random" and _is_path(policy)):
+    if is_path(policy):
         path = Path(policy)
         path = path if path.is_file() else path.with_name(f"{path.name}.zip")
         return _AgentFiles.read(path) if path.is_file() else policy
-    if _is_sb3_model(policy) and hasattr(policy, "get_vec_normalize_env"):
+    if sb3.is_model(policy):
         return _SavedModel.save(policy)
     return policy
 

@@ -1,0 +1,31 @@
+"""Batches of observations: arrays with one row per observation, or dictionaries and tuples of such arrays."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def take(observations: Any, index: NDArray[np.intp]) -> Any:
+    """Select rows of a batch into a new batch.
+
+    Example:
+        >>> take({"position": np.array([0.5, 1.5, 2.5])}, np.array([2, 0]))
+        {'position': array([2.5, 0.5])}
+    """
+    if isinstance(observations, dict):
+        return {key: take(part, index) for key, part in observations.items()}
+    if isinstance(observations, tuple):
+        return tuple(take(part, index) for part in observations)
+    return observations[index]
+
+
+def stack(batches: Sequence[Any]) -> Any:
+    """Concatenate batches into one."""
+    first = batches[0]
+    if isinstance(first, dict):
+        return {key: stack([batch[key] for batch in batches]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stack(parts) for parts in zip(*batches, strict=True))
+    return np.concatenate(batches)
