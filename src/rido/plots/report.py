@@ -1,19 +1,31 @@
-"""A page about one run: a single HTML file that loads nothing, for a screen of any size, light or dark."""
+"""The report of a run: a single HTML file that loads nothing, for a screen of any size, light or dark."""
 
 from __future__ import annotations
 
 import html
+import io
 import math
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rido.plots.charts import estimates_chart, schedule_chart, weights_chart
+from rido.plots.pictures import plot_estimates, plot_schedule, plot_weights
+from rido.plots.style import BLUE, GREY, style
 
 if TYPE_CHECKING:
     import jinja2
+    from matplotlib.axes import Axes
 
     from rido.evaluation.recorded import RecordedRun
     from rido.evaluation.result import Evaluation
+
+_INK = "#1d2430"  # stands for the text colour of the page until the picture is done
+_SVG_SETTINGS = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+}
 
 
 def write_report(run: RecordedRun, output: str | Path) -> None:
@@ -33,29 +45,52 @@ def write_report(run: RecordedRun, output: str | Path) -> None:
 def report_html(run: RecordedRun) -> str:
     """Returns the report of a run as one HTML page; needs the extra ``report``."""
     evaluation = run.evaluation
-    charts = [schedule_chart(evaluation.schedule), estimates_chart(run.transitions, run.estimates)]
+    template = _template()
+    pictures = {"Samples per time step": lambda ax: plot_schedule(evaluation.schedule, ax=ax)}
     if run.weights.size:
-        charts.insert(1, weights_chart(run.weights))
+        pictures["Weight of each time step in the variance"] = lambda ax: plot_weights(run.weights, ax=ax)
+    taken, estimates = run.transitions, run.estimates
+    pictures["Estimate against transitions"] = lambda ax: plot_estimates(taken, estimates, label="", ax=ax)
     uniform = evaluation.uniform_transitions
-    return _template().render(
+    return template.render(
         evaluation=evaluation,
         interval=evaluation.interval(),
         uniform=uniform if math.isfinite(uniform) and evaluation.strategy != "uniform" else None,
-        charts=charts,
+        pictures={title: _svg(draw, title, (3.8, 2.5)) for title, draw in pictures.items()},
         configuration=run.configuration,
     )
 
 
 def evaluation_html(evaluation: Evaluation) -> str:
-    """Returns a result as a piece of HTML for notebooks: the summary, and a small picture of the schedule."""
+    """Returns a result as HTML for notebooks: the summary and, where matplotlib is installed, the schedule."""
     lines = "<br>".join(html.escape(line) for line in evaluation.summary().splitlines())
-    path = html.escape(schedule_chart(evaluation.schedule).shapes[0].path)
-    picture = (
-        '<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="samples per time step" '
-        f'style="width:24em;max-width:100%;height:4em"><path d="{path}" fill="#4477aa"/></svg>'
+    try:
+        picture = _svg(lambda ax: plot_schedule(evaluation.schedule, ax=ax), "Samples per time step", (4.4, 1.5))
+    except ImportError:
+        return f"<div><p>{lines}</p></div>"
+    return f'<div><p>{lines}</p><div style="max-width:30em">{picture}</div></div>'
+
+
+def _svg(draw: Callable[[Axes], Any], title: str, inches: tuple[float, float]) -> str:
+    """Returns a picture as an SVG element that takes the width and the text colour of what is around it."""
+    with style(_SVG_SETTINGS | {"svg.hashsalt": title}, extra="report"):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=inches, layout="constrained")
+        draw(figure.subplots())
+        file = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+    content = file.getvalue().partition("</defs>")[2]  # the first ones are a style for the whole page
+    content = re.sub(r' id="[a-zA-Z0-9.]+_\d+"', "", content).replace("xlink:href", "href")
+    content = content.replace(_INK, "currentColor").replace(GREY, "currentColor")
+    content = content.replace(BLUE, f"var(--main, {BLUE})")
+    width, height = (72 * side for side in inches)
+    name = html.escape(title)
+    return (
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{name}" '
+        f'style="display:block;width:100%;height:auto;stroke-linejoin:round"><title>{name}</title>{content}'
     )
-    caption = f"samples of steps 0 to {evaluation.schedule.horizon - 1}"
-    return f"<div><p>{lines}</p>{picture}<p><small>{caption}</small></p></div>"
 
 
 def _template() -> jinja2.Template:
