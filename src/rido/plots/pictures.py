@@ -19,7 +19,7 @@ from rido.core import checks
 from rido.core.allocation import pool
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
-from rido.plots.style import BAND, GREY, REFERENCE, STRATEGIES, label_ends, line_with_band, logarithmic, short, style
+from rido.plots.style import BAND, GREY, REFERENCE, colours, label_ends, line_with_band, logarithmic, short, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,7 @@ def plot_schedule(
     ax.set(xlabel="time step", ylabel="samples", xlim=(0, horizon))
     if mean[0] >= 30 * mean[-1] > 0:
         logarithmic(ax, "y")
-    else:
+    elif ax.get_yscale() == "linear":
         ax.set_ylim(bottom=0)
         ax.yaxis.set_major_formatter(short)
     label_ends(ax)
@@ -151,8 +151,7 @@ def plot_comparison(comparisons: Comparison | Sequence[Comparison], *, ax: Axes 
     several = list(comparisons) if isinstance(comparisons, Sequence) else [comparisons]
     budgets = np.array([comparison.budget for comparison in several])
     names = [result.name for result in several[0].results]
-    for place, name in enumerate(names):
-        colour = STRATEGIES.get(name, f"C{place}")
+    for place, (name, colour) in enumerate(zip(names, colours(names), strict=True)):
         errors = np.array([comparison[name].mse for comparison in several])
         low, high = np.array([comparison[name].mse_interval for comparison in several]).T
         low = np.maximum(low, errors / 100)  # a logarithmic axis has no place for zero
@@ -191,8 +190,8 @@ def plot_schedules(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
     ax = _axes(ax)
     horizon = comparison.oracle.horizon
     edges = np.arange(horizon + 1)
-    for place, result in enumerate(comparison.results):
-        colour = STRATEGIES.get(result.name, f"C{place}")
+    names = [result.name for result in comparison.results]
+    for result, colour in zip(comparison.results, colours(names), strict=True):
         counts = (result.counts, result.counts_low, result.counts_high)
         _stairs_with_band(ax, edges, *counts, color=colour, label=result.name)
     ax.set(xlabel="time step", ylabel="samples", xlim=(0, horizon))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours with a contrast of at least 3 on white and on dark grey; the purple is a shade darker.
 BLUE, VERMILLION, GREEN, PURPLE, GREY = "#0072b2", "#d55e00", "#009e73", "#c0689b", "#808080"
+PALETTE = [BLUE, VERMILLION, GREEN, PURPLE, GREY]
 STRATEGIES = {"uniform": GREY, "robust": PURPLE, "rido": GREEN, "adaptive": BLUE, "adaptive + critic": VERMILLION}
 BAND: dict[str, Any] = {"alpha": 0.2, "linewidth": 0}
 REFERENCE: dict[str, Any] = {"linestyle": "--", "linewidth": 1}
 _SETTINGS: Any = {  # of matplotlib
-    "axes.prop_cycle": f"cycler(color={[BLUE, VERMILLION, GREEN, PURPLE, GREY]})",
+    "axes.prop_cycle": f"cycler(color={PALETTE})",
     **dict.fromkeys(("font.size", "axes.labelsize"), 9),
     **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8),
     **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.6),
@@ -29,6 +31,13 @@ _SETTINGS: Any = {  # of matplotlib
     **{"savefig.dpi": 200, "svg.fonttype": "none", "svg.hashsalt": "rido"},
 }
 _LABEL = "label of a line"
+
+
+def colours(names: Sequence[str]) -> list[str]:
+    """Returns a colour for each name: that of the strategy, or the next one that no strategy among them has."""
+    taken = {STRATEGIES.get(name) for name in names}
+    free = cycle([colour for colour in PALETTE if colour not in taken] or PALETTE)
+    return [STRATEGIES.get(name) or next(free) for name in names]
 
 
 @contextmanager
