@@ -162,6 +162,12 @@ def test_the_report_shows_the_schedule_of_the_run(run):
     assert drawn_counts(report_html(read_run(run[0]))) == pytest.approx(counts / counts[0], abs=1e-3)
 
 
+def test_a_run_that_tells_little_has_a_page(run):
+    recorded = dataclasses.replace(read_run(run[0]), weights=np.zeros(30), transitions=(), estimates=())
+    assert report_html(recorded).count("<svg") == 3
+    assert report_html(dataclasses.replace(recorded, weights=np.zeros(0))).count("<svg") == 2
+
+
 def test_long_horizons_give_small_pages(run):
     recorded = read_run(run[0])
     weights = np.random.default_rng(0).normal(size=20_000)

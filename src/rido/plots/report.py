@@ -7,6 +7,7 @@ import io
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from rido.evaluation.recorded import RecordedRun
     from rido.evaluation.result import Evaluation
 
-_INK = "#1d2430"  # stands for the text colour of the page until the picture is done
-_SVG_SETTINGS = {
+_INK = "#1d2430"
+_SETTINGS = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
+    **{"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"]},
 }
+_COLOURS = {_INK: "currentColor", GREY: "currentColor", BLUE: f"var(--main, {BLUE})"}  # in the picture, on the page
+_METADATA = ("Date", "Creator", "Format", "Type")  # left out
 
 
 def write_report(run: RecordedRun, output: str | Path) -> None:
@@ -44,15 +46,12 @@ def write_report(run: RecordedRun, output: str | Path) -> None:
 
 def report_html(run: RecordedRun) -> str:
     """Returns the report of a run as one HTML page; needs the extra ``report``."""
-    evaluation = run.evaluation
-    template = _template()
-    pictures = {"Samples per time step": lambda ax: plot_schedule(evaluation.schedule, ax=ax)}
+    evaluation, uniform = run.evaluation, run.evaluation.uniform_transitions
+    pictures = {"Samples per time step": partial(plot_schedule, evaluation.schedule)}
     if run.weights.size:
-        pictures["Weight of each time step in the variance"] = lambda ax: plot_weights(run.weights, ax=ax)
-    taken, estimates = run.transitions, run.estimates
-    pictures["Estimate against transitions"] = lambda ax: plot_estimates(taken, estimates, label="", ax=ax)
-    uniform = evaluation.uniform_transitions
-    return template.render(
+        pictures["Weight of each time step in the variance"] = partial(plot_weights, run.weights)
+    pictures["Estimate against transitions"] = partial(plot_estimates, run.transitions, run.estimates, label="")
+    return _template().render(
         evaluation=evaluation,
         interval=evaluation.interval(),
         uniform=uniform if math.isfinite(uniform) and evaluation.strategy != "uniform" else None,
@@ -65,32 +64,28 @@ def evaluation_html(evaluation: Evaluation) -> str:
     """Returns a result as HTML for notebooks: the summary and, where matplotlib is installed, the schedule."""
     lines = "<br>".join(html.escape(line) for line in evaluation.summary().splitlines())
     try:
-        picture = _svg(lambda ax: plot_schedule(evaluation.schedule, ax=ax), "Samples per time step", (4.4, 1.5))
+        picture = _svg(partial(plot_schedule, evaluation.schedule), "Samples per time step", (4.4, 1.5))
     except ImportError:
         return f"<div><p>{lines}</p></div>"
     return f'<div><p>{lines}</p><div style="max-width:30em">{picture}</div></div>'
 
 
-def _svg(draw: Callable[[Axes], Any], title: str, inches: tuple[float, float]) -> str:
+def _svg(draw: Callable[..., Axes], title: str, inches: tuple[float, float]) -> str:
     """Returns a picture as an SVG element that takes the width and the text colour of what is around it."""
-    with style(_SVG_SETTINGS | {"svg.hashsalt": title}, extra="report"):
+    with style(_SETTINGS | {"svg.hashsalt": title}, extra="report"):
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=inches, layout="constrained")
-        draw(figure.subplots())
-        file = io.StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
-    content = file.getvalue().partition("</defs>")[2]  # the first ones are a style for the whole page
-    content = re.sub(r' id="[a-zA-Z0-9.]+_\d+"', "", content).replace("xlink:href", "href")
-    content = content.replace(_INK, "currentColor").replace(GREY, "currentColor")
-    content = content.replace(BLUE, f"var(--main, {BLUE})")
-    width, height = (72 * side for side in inches)
-    name = html.escape(title)
-    return (
-        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{name}" '
-        f'style="display:block;width:100%;height:auto;stroke-linejoin:round"><title>{name}</title>{content}'
-    )
+        figure, file = Figure(figsize=inches, layout="constrained"), io.StringIO()
+        draw(ax=figure.subplots())
+        figure.savefig(file, transparent=True, format="svg", metadata=dict.fromkeys(_METADATA))
+    content = file.getvalue().partition("</defs>")[2]  # drops the header, and a style sheet for the whole page
+    content = re.sub(r' id="[a-zA-Z0-9.]+_\d+"', "", content).replace("xlink:href", "href")  # names of groups repeat
+    for colour, on_the_page in _COLOURS.items():
+        content = content.replace(colour, on_the_page)
+    (width, height), name = (f"{72 * side:g}" for side in inches), html.escape(title)
+    look = "display:block;width:100%;height:auto;stroke-linejoin:round"
+    tag = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{name}" style="{look}">'
+    return f"{tag}<title>{name}</title>{content}"
 
 
 def _template() -> jinja2.Template:
