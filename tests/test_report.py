@@ -185,7 +185,9 @@ def test_names_are_escaped(hostile_run):
 
 def test_the_page_loads_nothing(run):
     page = report_html(read_run(run[0]))
-    assert "http" not in page.replace("http-equiv", "") and "@import" not in page
+    assert "http" not in page.replace("http-equiv", "") and "@import" not in page and page.count("<style") == 1
+    names = re.findall(r' id="(.*?)"', page)
+    assert len(names) == len(set(names))  # else a picture could use a part of another one
     assert set(re.findall(r"url\((.)", page)) == set(re.findall(r'(?:href|src)="([^d])', page)) == {"#"}
 
 

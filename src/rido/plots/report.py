@@ -27,7 +27,6 @@ _SETTINGS = {
     **{"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"]},
 }
 _COLOURS = {_INK: "currentColor", GREY: "currentColor", BLUE: f"var(--main, {BLUE})"}  # in the picture, on the page
-_METADATA = ("Date", "Creator", "Format", "Type")  # left out
 
 
 def write_report(run: RecordedRun, output: str | Path) -> None:
@@ -77,8 +76,8 @@ def _svg(draw: Callable[..., Axes], title: str, inches: tuple[float, float]) -> 
 
         figure, file = Figure(figsize=inches, layout="constrained"), io.StringIO()
         draw(ax=figure.subplots())
-        figure.savefig(file, transparent=True, format="svg", metadata=dict.fromkeys(_METADATA))
-    content = file.getvalue().partition("</defs>")[2]  # drops the header, and a style sheet for the whole page
+        figure.savefig(file, format="svg", transparent=True)
+    content = file.getvalue().partition("</defs>")[2]  # drops the date, and styles for the whole page
     content = re.sub(r' id="[a-zA-Z0-9.]+_\d+"', "", content).replace("xlink:href", "href")  # names of groups repeat
     for colour, on_the_page in _COLOURS.items():
         content = content.replace(colour, on_the_page)

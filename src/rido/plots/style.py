@@ -30,7 +30,7 @@ _SETTINGS: Any = {  # of matplotlib
     **{"axes.grid": True, "axes.axisbelow": True, "grid.alpha": 0.3, "grid.linewidth": 0.5},
     **{"savefig.dpi": 200, "svg.fonttype": "none", "svg.hashsalt": "rido"},
 }
-_LABEL = "label of a line"
+_LABEL = "_end of a line"
 
 
 def colours(names: Sequence[str]) -> list[str]:
@@ -70,7 +70,7 @@ def label_ends(ax: Axes) -> None:
     from matplotlib.colors import to_hex
     from matplotlib.patches import StepPatch
 
-    for text in [text for text in ax.texts if text.get_gid() == _LABEL]:
+    for text in [text for text in ax.texts if text.get_label() == _LABEL]:
         text.remove()
     found: list[tuple[Any, Any, Any]] = [(line.get_label(), line.get_color(), line.get_ydata()) for line in ax.lines]
     for step in (patch for patch in ax.patches if isinstance(patch, StepPatch)):
@@ -93,7 +93,7 @@ def label_ends(ax: Axes) -> None:
         name, colour, end = ends[index]
         place: Any = {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points"}
         text = ax.annotate(name, (1, end), (4, shift), **place, color=colour, fontsize=8, va="center_baseline")
-        text.set_gid(_LABEL)
+        text.set_label(_LABEL)
 
 
 def logarithmic(ax: Axes, name: Literal["x", "y"]) -> None:
