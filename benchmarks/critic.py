@@ -2,13 +2,14 @@
 
 Run with ``make benchmarks``; writes a Markdown page to standard output and the picture results/critic.png. Needs the
 agents of the RL Baselines3 Zoo in the directory that RIDO_AGENTS names. Names of sections as arguments run these
-alone; ``--repetitions`` runs fewer.
+alone; ``--repetitions`` runs fewer. ``redraw`` draws the picture from results/critic.json, without measuring again.
 
 Trajectories of real environments are recorded once, with their observations, and drawn again for every repetition
 (BankSimulator), so that the truth is the mean of the bank and the whole of ``rido.evaluate`` runs each time.
 """
 
 import argparse
+import json
 import math
 import os
 import time
@@ -17,11 +18,13 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import rido
 from rido.core.allocation import pool
-from rido.envs import lqg
+from rido.plots.style import STRATEGIES, label_ends, logarithmic, short, style
 from rido.simulators import BankSimulator, Observed, trajectory_seeds
+from rido.simulators.envs import lqg
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.study.zoo import weights
 
@@ -304,46 +307,63 @@ def cost(repetitions):
 
 
 def picture(repetitions):
-    """MSE against budget, on one axis."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    """MSE against budget for each strategy: the table, its numbers as JSON, and the picture of them."""
     simulator, gamma = bank("Pendulum"), 0.99
     truth, budgets = simulator.expected_return(gamma), [2000, 4000, 8000, 16_000, 32_000]
     contestants = {
-        "uniform": ("uniform", None, "0.6"),
-        "robust": ("robust", None, "tab:brown"),
-        "RIDO": ("rido", None, "tab:orange"),
-        "adaptive": ("adaptive", None, "tab:blue"),
-        "adaptive + critic": ("adaptive", "auto", "tab:red"),
+        "uniform": ("uniform", None),
+        "robust": ("robust", None),
+        "rido": ("rido", None),
+        "adaptive": ("adaptive", None),
+        "adaptive + critic": ("adaptive", "auto"),
     }
-    figure, ax = plt.subplots(figsize=(6.4, 4.2), dpi=160, layout="constrained")
-    print(f"\n## Picture\n\nresults/critic.png: Pendulum, gamma {gamma}, MSE of {repetitions} repetitions per point.\n")
+    print(
+        f"\n## Picture\n\nresults/critic.png: Pendulum, gamma {gamma}, MSE of {repetitions} repetitions per point with"
+    )
+    print(f"the critic and {5 * repetitions} without, with 95% intervals from the spread of the repetitions.\n")
     print(f"| budget | {' | '.join(contestants)} |\n|---|{'---|' * len(contestants)}")
     curves = {}
-    for name, (strategy, critic, color) in contestants.items():
-        curve = []
+    for name, (strategy, critic) in contestants.items():
+        points = []
         for budget in budgets:
             # Plain strategies are quick: more repetitions make their curves smooth.
             count = repetitions if critic else 5 * repetitions
             settings = {"budget": budget, "gamma": gamma, "horizon": 200, "strategy": strategy, "critic": critic}
-            curve.append(float((repeat(simulator, truth, count, **settings)[0] ** 2).mean()))
-        curves[name] = curve
-        ax.loglog(budgets, curve, "o-", color=color, markersize=4)
-        label = ax.annotate(name, (budgets[-1], curve[-1]), (6, 0), textcoords="offset points", color=color)
-        label.set_verticalalignment({"robust": "bottom", "adaptive": "top"}.get(name, "center"))
+            squares = repeat(simulator, truth, count, **settings)[0] ** 2
+            mse, half_width = squares.mean(), 1.96 * squares.std(ddof=1) / math.sqrt(count)
+            points.append((mse, max(mse / 10, mse - half_width), mse + half_width))
+        curves[name] = dict(zip(("mse", "low", "high"), np.transpose(points).tolist(), strict=True))
     for row, budget in enumerate(budgets):
-        print(f"| {budget:,} | {' | '.join(f'{curves[name][row]:.3g}' for name in contestants)} |", flush=True)
-    ax.set_xlabel("transitions")
-    ax.set_ylabel("mean squared error")
-    ax.set_title("Expected return of a trained agent, Pendulum, gamma 0.99", fontsize=10)
-    ax.set_xlim(budgets[0] / 1.2, budgets[-1] * 2.6)
-    ax.set_xticks(budgets, [f"{budget // 1000}k" for budget in budgets])
-    ax.minorticks_off()
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(alpha=0.25)
+        cells = (
+            f"{curve['mse'][row]:.3g} ({curve['low'][row]:.3g} to {curve['high'][row]:.3g})"
+            for curve in curves.values()
+        )
+        print(f"| {budget:,} | {' | '.join(cells)} |", flush=True)
+    PICTURE.with_suffix(".json").write_text(json.dumps({"budgets": budgets, "curves": curves}, indent=1) + "\n")
+    redraw()
+
+
+@style()
+def redraw():
+    """Draw the picture from the stored numbers."""
+    stored = json.loads(PICTURE.with_suffix(".json").read_text())
+    budgets = stored["budgets"]
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    ax = figure.subplots()
+    for place, (name, curve) in enumerate(stored["curves"].items()):
+        mse, low, high = (np.array(curve[key]) for key in ("mse", "low", "high"))
+        # Bars side by side: the intervals of neighbours overlap.
+        shifted = np.array(budgets) * 1.015 ** (place - 2)
+        label = "RIDO (paper)" if name == "rido" else name
+        ax.plot(shifted, mse, "o-", color=STRATEGIES[name], markersize=4, label=label)
+        ax.errorbar(shifted, mse, [mse - low, high - mse], fmt="none", color=STRATEGIES[name], linewidth=1)
+    logarithmic(ax, "x")
+    logarithmic(ax, "y")
+    ax.set_xticks(budgets, [short(budget) for budget in budgets])
+    ax.set(xlabel="transitions", ylabel="mean squared error, 95% interval")
+    ax.margins(x=0.03)
+    ax.set_title("Error of the estimated return of a trained agent: Pendulum, $\\gamma$ = 0.99")
+    label_ends(ax)
     figure.savefig(PICTURE)
 
 
@@ -364,6 +384,9 @@ def main():
     parser.add_argument("sections", nargs="*", default=list(SECTIONS))
     parser.add_argument("--repetitions", type=int)
     arguments = parser.parse_args()
+    if arguments.sections == ["redraw"]:
+        redraw()
+        return
     if arguments.sections == list(SECTIONS):
         print("# Critic\n\nMade by `make benchmarks` (benchmarks/critic.py).\n")
     for name in arguments.sections:

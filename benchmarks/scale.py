@@ -1,8 +1,9 @@
 """Scaling out: the same numbers from any number of processes, what they gain, and how cost grows.
 
-Run with ``make benchmarks``; writes a Markdown page to standard output and ``results/scale.png``. Names of sections as
-arguments run only those. Needs the agents of the RL Baselines3 Zoo in the directory that RIDO_AGENTS names. Contestants
-take turns, and ratios are the medians of the turns' ratios, because machines are shared and noisy.
+Run with ``make benchmarks``; writes a Markdown page to standard output, results/scale.json and results/scale.png. Names
+of sections as arguments run only those; ``redraw`` draws the stored numbers again. Needs the agents of the RL
+Baselines3 Zoo in the directory that RIDO_AGENTS names. Contestants take turns, and ratios are the medians of the turns'
+ratios, because machines are shared and noisy.
 """
 
 import json
@@ -23,6 +24,7 @@ for _library in ("OMP", "OPENBLAS", "MKL"):
 import numpy as np  # noqa: E402
 
 import rido  # noqa: E402
+from rido.plots.style import GREY, REFERENCE, label_ends, logarithmic, style  # noqa: E402
 from rido.simulators import trajectory_seeds  # noqa: E402
 from rido.simulators.gymnasium import GymnasiumSimulator  # noqa: E402
 from rido.simulators.parallel.processes import WorkerSimulator  # noqa: E402
@@ -36,6 +38,8 @@ FIGURE = Path(__file__).parents[1] / "results" / "scale.png"
 BUDGETS = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 HORIZONS = (50, 100, 300, 1000, 3000, 10_000)
 GROWTH_HORIZON, GROWTH_BUDGET = 50, 1_000_000
+FIXED = {"budget": f"T = {GROWTH_HORIZON}", "horizon": f"budget {GROWTH_BUDGET:,}"}
+MEASURED = {"seconds": "processor seconds", "megabytes": "peak memory in MB"}
 
 
 class Striker(threading.Thread):
@@ -225,41 +229,53 @@ def slope(sizes, values):
 
 def growth():
     """How time and memory grow with the budget and the horizon."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
     studies = {
         "budget": (BUDGETS, [measure(budget, GROWTH_HORIZON) for budget in BUDGETS]),
         "horizon": (HORIZONS, [measure(GROWTH_BUDGET, horizon) for horizon in HORIZONS]),
     }
     print("## How cost grows\n\nLQG in one process, default strategy, gamma 0.99; processor seconds (planning and")
     print("simulating) and peak memory of the process, of which about 80 MB are Python and its libraries.\n")
-    figure, axes = plt.subplots(2, 2, figsize=(9, 6.5), constrained_layout=True, sharey="row")
-    for column, (name, (sizes, points)) in enumerate(studies.items()):
-        fixed = f"T = {GROWTH_HORIZON}" if name == "budget" else f"budget {GROWTH_BUDGET:,}"
-        print(f"| {name} ({fixed}) | seconds | peak MB |\n|---|---|---|")
+    stored = {}
+    for name, (sizes, points) in studies.items():
+        print(f"| {name} ({FIXED[name]}) | seconds | peak MB |\n|---|---|---|")
         for size, values in zip(sizes, points, strict=True):
             print(f"| {size:,} | {values['seconds']:.2f} | {values['megabytes']:.0f} |")
+        stored[name] = {"sizes": sizes} | {key: [values[key] for values in points] for key in MEASURED}
         slopes = []
-        for row, (key, label) in enumerate((("seconds", "processor seconds"), ("megabytes", "peak memory in MB"))):
-            values = np.array([values[key] for values in points])
-            fitted, last = slope(sizes, values), slope(sizes[-3:], values[-3:])
+        for key, label in MEASURED.items():
+            fitted, last = slope(sizes, stored[name][key]), slope(sizes[-3:], stored[name][key][-3:])
             slopes.append(f"{label}: {fitted:.2f} over all, {last:.2f} over the last three")
-            axis = axes[row, column]
-            axis.loglog(sizes, values, "o-", label=f"measured, slope {fitted:.2f} (last three {last:.2f})")
-            anchor = values[-1] / sizes[-1]
-            axis.loglog(sizes, anchor * np.array(sizes), ":", color="gray", label="slope 1")
-            axis.set_xlabel(f"{name} ({fixed})")
-            axis.set_ylabel(label if column == 0 else "")
-            axis.legend(fontsize=8)
         print(f"\nSlopes on log axes (wanted at most 1.05): {'; '.join(slopes)}.\n")
-    for row in axes:
-        low = min(axis.lines[0].get_ydata().min() for axis in row)
-        row[0].set_ylim(bottom=0.6 * low)
-    figure.savefig(FIGURE, dpi=150)
+    FIGURE.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n")
+    redraw()
     print("![time and memory against budget and horizon](scale.png)\n")
+
+
+@style()
+def redraw():
+    """Draw the picture from the stored numbers."""
+    from matplotlib.figure import Figure  # not at the top: it would count in the memory of each point
+
+    stored = json.loads(FIGURE.with_suffix(".json").read_text())
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots(2, 2, sharey="row")
+    for column, (name, study) in enumerate(stored.items()):
+        sizes = np.array(study["sizes"])
+        for row, (key, label) in enumerate(MEASURED.items()):
+            axis, values = axes[row, column], np.array(study[key])
+            axis.plot(sizes, values, "o-", label="measured")
+            if values[-1] > 2 * values[0]:
+                axis.plot(sizes, values[-1] / sizes[-1] * sizes, color=GREY, label="slope 1", **REFERENCE)
+            axis.set_xlabel(f"{name} ({FIXED[name]})")
+            axis.set_ylabel(label if column == 0 else "")
+    for row in axes:
+        values = np.concatenate([axis.lines[0].get_ydata() for axis in row])
+        row[0].set_ylim(0.6 * values.min(), 1.6 * values.max())
+        for axis in row:
+            logarithmic(axis, "x")
+            logarithmic(axis, "y")
+            label_ends(axis)
+    figure.savefig(FIGURE)
 
 
 SECTIONS = {"identity": identity, "kills": kills, "speed": speed, "cluster": cluster, "growth": growth}
@@ -269,6 +285,9 @@ def main():
     warnings.filterwarnings("ignore")
     if sys.argv[1:2] == ["point"]:
         point(int(sys.argv[2]), int(sys.argv[3]))
+        return
+    if sys.argv[1:] == ["redraw"]:
+        redraw()
         return
     print("# Scaling out\n\nMade by `make benchmarks` (benchmarks/scale.py).\n")
     for name in sys.argv[1:] or SECTIONS:

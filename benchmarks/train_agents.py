@@ -16,10 +16,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
+from rido.plots.style import BLUE, REFERENCE, VERMILLION, style
 from rido.policies.export import export
 from rido.policies.npz import MlpPolicy
 from rido.simulators import trajectory_seeds
@@ -199,29 +202,26 @@ def page(agents):
     (RESULTS / "agents.md").write_text("\n".join(lines))
 
 
+@style()
 def picture(agents):
     """Draw results/agents.png."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, panels = plt.subplots(1, len(agents), figsize=(2.9 * len(agents), 2.9), layout="constrained", squeeze=False)
-    for panel, agent in zip(panels[0], agents.values(), strict=True):
+    figure = Figure(figsize=(10, 5.2), layout="constrained")
+    panels = figure.subplots(2, 3).flat
+    for agent, panel in zip(agents.values(), panels, strict=False):
         about = agent.about
         steps, returns = np.array(about["curve"]).T
-        panel.plot(steps / 1e6, returns, color="tab:blue", label="last 100 training episodes, sampled actions")
-        panel.axhline(about["mean"], color="tab:orange", ls="--", lw=1.2, label="fresh episodes, deterministic actions")
-        panel.set_title(f"{about['env']}: {about['mean']:,.{0 if abs(about['mean']) > 100 else 1}f}", fontsize=10)
-        panel.set_xlim(0, steps[-1] / 1e6)
-        panel.grid(alpha=0.25)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.tick_params(labelsize=8)
-    panels[0, 0].set_ylabel("undiscounted return")
-    figure.supxlabel("million training steps", fontsize=10)
-    handles, labels = panels[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=9)
-    figure.savefig(RESULTS / "agents.png", dpi=150)
+        panel.plot(steps / 1e6, returns, color=BLUE)
+        panel.axhline(about["mean"], color=VERMILLION, **REFERENCE)
+        panel.set_title(f"{about['env']}: {about['mean']:,.{0 if abs(about['mean']) > 100 else 1}f}")
+        panel.set(xlim=(0, steps[-1] / 1e6), xlabel="million training steps", ylabel="undiscounted return")
+    for panel in panels:
+        panel.axis("off")
+    key = [
+        Line2D([], [], color=BLUE, label="mean of the last 100 training\nepisodes, sampled actions"),
+        Line2D([], [], color=VERMILLION, label="mean of fresh episodes,\ndeterministic actions", **REFERENCE),
+    ]
+    panel.legend(handles=key, loc="center", fontsize=9)
+    figure.savefig(RESULTS / "agents.png")
 
 
 def main():
@@ -229,11 +229,12 @@ def main():
     parser.add_argument("agents", nargs="*", metavar="agent", help=f"of {', '.join(TRAININGS)}; all if none is named")
     parser.add_argument("--steps", type=int, help="training steps, instead of the agent's own")
     parser.add_argument("--export", action="store_true", help="do not train, only export the checkpoints")
+    parser.add_argument("--redraw", action="store_true", help="only write results/agents.md and .png again")
     arguments = parser.parse_args()
     if unknown := set(arguments.agents) - set(TRAININGS):
         parser.error(f"agent must be one of {', '.join(TRAININGS)}, got {', '.join(sorted(unknown))}")
     torch.set_num_threads(1)
-    for name in arguments.agents or TRAININGS:
+    for name in () if arguments.redraw else arguments.agents or TRAININGS:
         if not arguments.export:
             train(name, arguments.steps)
         finish(name)

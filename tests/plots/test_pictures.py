@@ -1,5 +1,6 @@
 """Pictures: what is drawn is what was passed in, into the axes that were passed in."""
 
+import itertools
 import sys
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import rido
 from helpers import random_batch
 from rido import plots
+from rido.plots import style
 from rido.study import compare
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -114,6 +116,62 @@ def test_schedules_of_a_comparison_have_bands(comparisons, ax):
     assert band[2].tolist() == comparisons[1]["rido"].counts_low.tolist()
 
 
+def labels(axes):
+    """Returns the height in pixels of each label that is written beside the axes."""
+    axes.figure.canvas.draw()
+    boxes = {text.get_text(): text.get_window_extent() for text in axes.texts}
+    assert all(box.x0 > axes.get_window_extent().x1 for box in boxes.values())
+    return boxes
+
+
+def test_lines_are_labelled_where_they_end(ax):
+    plots.plot_schedule(rido.Schedule([9, 2]), label="mine", ax=ax)
+    for name, end in (("mine", 2), ("uniform", 5.5)):
+        box = labels(ax)[name]
+        assert (box.y0 + box.y1) / 2 == pytest.approx(ax.transData.transform((0, end))[1], abs=4)
+
+
+def test_labels_of_lines_that_end_together_do_not_overlap(ax):
+    for name in ("one", "two", "three"):
+        plots.plot_schedule(rido.Schedule([9, 2]), label=name, uniform=False, ax=ax)
+    boxes = sorted(labels(ax).values(), key=lambda box: box.y0)
+    assert len(boxes) == 3 and all(low.y1 <= high.y0 + 1 for low, high in itertools.pairwise(boxes))
+    assert labels(ax)["two"].y0 == pytest.approx(ax.transData.transform((0, 2))[1], abs=8)
+
+
+def test_axes_are_logarithmic_where_lines_would_bend(comparisons, ax):
+    taken, found = estimates()
+    assert plots.plot_estimates(taken, found, ax=ax).get_xscale() == "log"
+    figure, (few, many, several) = plt.subplots(1, 3)
+    assert plots.plot_schedule(rido.Schedule([5, 3, 1]), ax=few).get_yscale() == "linear"
+    assert plots.plot_schedule(rido.Schedule([500, 3, 1]), ax=many).get_yscale() == "log"
+    plots.plot_comparison(comparisons, ax=several)
+    assert several.get_xscale() == several.get_yscale() == "log"
+    assert [label.get_text() for label in several.get_xticklabels()] == ["60", "600"]
+    plt.close(figure)
+
+
+def test_drawing_leaves_the_settings_of_other_pictures_alone(ax):
+    before = dict(matplotlib.rcParams)
+    plots.plot_schedule(rido.Schedule([5, 3, 1]), ax=ax)
+    assert dict(matplotlib.rcParams) == before and ax.spines["top"].get_visible()
+
+
+@pytest.mark.parametrize("background", ["#ffffff", "#1c2128"])
+def test_every_colour_has_contrast_on_light_and_dark(background):
+    low, high = (np.minimum, np.maximum)
+    lights = np.array([luminance(colour) for colour in style.STRATEGIES.values()])
+    page = luminance(background)
+    assert ((high(lights, page) + 0.05) / (low(lights, page) + 0.05)).min() >= 3  # WCAG AA for graphics
+
+
+def luminance(colour):
+    """Relative luminance, as WCAG defines it."""
+    channels = np.array(matplotlib.colors.to_rgb(colour))
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
 def test_new_axes_are_made_where_none_are_given():
     axes = plots.plot_schedule(rido.Schedule([2, 1]))
     assert axes.figure is plt.gcf()
@@ -121,6 +179,6 @@ def test_new_axes_are_made_where_none_are_given():
 
 
 def test_without_matplotlib_the_message_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r'pip install "rido\[plot\]"'):
         plots.plot_schedule(rido.Schedule([2, 1]))

@@ -1,5 +1,8 @@
 """The report: what a browser shows is what the run file holds."""
 
+import dataclasses
+import itertools
+import re
 import shutil
 import sqlite3
 import sys
@@ -10,7 +13,6 @@ import pytest
 
 import rido
 from rido.evaluation.recorded import read_run
-from rido.plots.charts import estimates_chart, schedule_chart, weights_chart
 from rido.plots.report import evaluation_html, report_html, write_report
 from rido.storage.runfile import RunFileError
 
@@ -128,8 +130,49 @@ def test_a_run_without_a_finished_round_is_refused(run, tmp_path):
         read_run(path)
 
 
-def test_a_notebook_shows_the_summary(run):
-    assert "95% interval" in run[1]._repr_html_() and "<svg" in run[1]._repr_html_()
+def test_a_notebook_shows_the_summary_and_the_schedule(run):
+    piece = run[1]._repr_html_()
+    assert "95% interval" in piece
+    assert drawn_counts(piece) == pytest.approx(run[1].schedule.counts / run[1].schedule.counts[0], abs=1e-3)
+
+
+def drawn_counts(page):
+    """Returns the samples of each step over those of the first, read back from the first picture of a page."""
+    svg = ElementTree.fromstring(re.search(r"<svg.*?</svg>", page, re.DOTALL)[0])
+    (area,) = (path.get("d") for path in svg.iter("path") if path.get("style", "").startswith("fill: var(--main"))
+    corners = np.array([float(number) for number in re.findall(r"[\d.]+", area)]).reshape(-1, 2)
+    bottom = corners[0, 1]
+    tops, right = bottom - corners[1:-1:2, 1], corners[2:-1:2, 0]
+    steps = np.round(np.diff(right, prepend=corners[0, 0]) / (corners[-1, 0] - corners[0, 0]) * 30).astype(int)
+    return np.repeat(tops / tops[0], steps)
+
+
+def test_a_notebook_without_matplotlib_shows_the_summary(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    piece = run[1]._repr_html_()
+    assert "95% interval" in piece and "<svg" not in piece
+
+
+def test_the_same_run_gives_the_same_page(run):
+    assert report_html(read_run(run[0])) == report_html(read_run(run[0]))
+
+
+def test_the_report_shows_the_schedule_of_the_run(run):
+    counts = run[1].schedule.counts
+    assert drawn_counts(report_html(read_run(run[0]))) == pytest.approx(counts / counts[0], abs=1e-3)
+
+
+def test_a_run_that_tells_little_has_a_page(run):
+    recorded = dataclasses.replace(read_run(run[0]), weights=np.zeros(30), transitions=(), estimates=())
+    assert report_html(recorded).count("<svg") == 3
+    assert report_html(dataclasses.replace(recorded, weights=np.zeros(0))).count("<svg") == 2
+
+
+def test_long_horizons_give_small_pages(run):
+    recorded = read_run(run[0])
+    weights = np.random.default_rng(0).normal(size=20_000)
+    long = dataclasses.replace(recorded, weights=weights)
+    assert len(report_html(long)) < 400_000
 
 
 def test_names_are_escaped(hostile_run):
@@ -142,23 +185,16 @@ def test_names_are_escaped(hostile_run):
 
 def test_the_page_loads_nothing(run):
     page = report_html(read_run(run[0]))
-    assert "http" not in page.replace("http-equiv", "") and "url(" not in page and "@import" not in page
+    assert "http" not in page.replace("http-equiv", "") and "@import" not in page and page.count("<style") == 1
+    names = re.findall(r' id="(.*?)"', page)
+    assert len(names) == len(set(names))  # else a picture could use a part of another one
+    assert set(re.findall(r"url\((.)", page)) == set(re.findall(r'(?:href|src)="([^d])', page)) == {"#"}
 
 
-def test_charts_hold_the_data():
-    schedule = rido.Schedule([4, 2, 2, 0])
-    chart = schedule_chart(schedule)
-    # 4 samples are 1 / 1.05 of the height, which has a margin of 5% above it.
-    assert chart.shapes[0].path == "M0,100V4.76H25.0V52.38H75.0V100.0H100.0V100Z"
-    assert [tick.label for tick in chart.x_ticks] == ["0", "1", "2", "3", "4"]
-    assert weights_chart([3.0, -1.0]).shapes[0].kind == "guide"
-    assert estimates_chart([], []).shapes == ()
-    assert weights_chart(np.zeros(5)).y_ticks and len(weights_chart(np.ones(20_000)).shapes[0].path) < 20_000
-
-
-def test_without_jinja2_the_message_says_what_to_install(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ImportError, match=r'pip install "rido\[report\]"'):
+@pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
+def test_without_a_package_the_message_says_what_to_install(run, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf'need {package}: pip install "rido\[report\]"'):
         report_html(read_run(run[0]))
 
 
@@ -206,11 +242,15 @@ def test_a_browser_shows_the_numbers_of_the_run(browser, run, tmp_path):
     assert {name: float(exact) for name, (exact, _) in numbers.items()} == pytest.approx(expected, rel=1e-12)
     for exact, shown in numbers.values():
         assert float(shown.replace(",", "")) == pytest.approx(float(exact), rel=1e-3)
-    boxes = browser.execute_script(
-        "return [...document.querySelectorAll('svg')].map(s => [...s.querySelectorAll('path')].map("
-        "p => p.getTotalLength() > 0 && s.getBoundingClientRect().width > 300))"
-    )
-    assert len(boxes) == 3 and all(all(paths) and paths for paths in boxes)
+    pictures = browser.execute_script("""
+        return [...document.querySelectorAll('svg')].map(s => [s.ariaLabel, s.getBoundingClientRect().width,
+            [...s.querySelectorAll('path[clip-path]')].map(p => p.getTotalLength())])""")
+    assert [name for name, _, _ in pictures] == [
+        "Samples per time step",
+        "Weight of each time step in the variance",
+        "Estimate against transitions",
+    ]
+    assert all(width > 300 and paths and min(paths) > 0 for _, width, paths in pictures)
 
 
 def test_a_browser_shows_hostile_names_as_text(browser, hostile_run, tmp_path):
@@ -220,29 +260,45 @@ def test_a_browser_shows_hostile_names_as_text(browser, hostile_run, tmp_path):
     assert browser.execute_script("return document.querySelector('h1').textContent") == f"{HOSTILE} in {HOSTILE}"
 
 
-def test_a_phone_needs_no_scrolling_sideways(browser, run, tmp_path):
-    show(browser, run[0], tmp_path, width=360)
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
-    overlapping = browser.execute_script("""
-        return [...document.querySelectorAll('.across, .up')].some(axis => {
-            const boxes = [...axis.children].map(e => e.getBoundingClientRect()).filter(b => b.width > 0);
-            return boxes.some((a, i) => boxes.slice(i + 1).some(b => a.left < b.right && b.left < a.right
-                && a.top < b.bottom && b.top < a.bottom));
-        })""")
-    assert not overlapping
+TEXT_BOXES = """
+    return [...document.querySelectorAll('svg')].map(s => {
+        const {left, right, top, bottom} = s.getBoundingClientRect();
+        return [[left, right, top, bottom], [...s.querySelectorAll('text')].map(t => {
+            const box = t.getBoundingClientRect();
+            const {fill, fontSize} = getComputedStyle(t);
+            const pixels = parseFloat(fontSize) * s.getScreenCTM().a;
+            return [t.textContent, fill, pixels, box.left, box.right, box.top, box.bottom];
+        })];
+    })"""
+
+
+@pytest.mark.parametrize("width", [360, 390, 1000])
+def test_text_fits_and_nothing_needs_scrolling_sideways(browser, run, tmp_path, width):
+    show(browser, run[0], tmp_path, width=width)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    for (left, right, top, bottom), texts in browser.execute_script(TEXT_BOXES):
+        assert len(texts) > 8  # ticks, labels of axes and lines
+        for text, _, pixels, low, high, above, below in texts:
+            assert pixels >= 8 and left <= low and high <= right and top <= above and below <= bottom, text
+        for (first, _, _, *one), (second, _, _, *other) in itertools.combinations(texts, 2):
+            apart = one[1] <= other[0] or other[1] <= one[0] or one[3] <= other[2] or other[3] <= one[2]
+            assert apart, (first, second)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_in_light_and_dark(browser, run, tmp_path, scheme):
     show(browser, run[0], tmp_path, scheme=scheme)
-    colours = browser.execute_script(
+    page, card, *texts = browser.execute_script(
         "const style = e => getComputedStyle(document.querySelector(e)); "
-        "return [style('body').backgroundColor, style('h1').color, style('.soft, .interval').color]"
+        "return [style('body').backgroundColor, style('.card').backgroundColor, style('h1').color, "
+        "style('.soft, .interval').color]"
     )
-    page, ink, soft = (luminance(colour) for colour in colours)
-    assert (page > 0.5) == (scheme == "light")
-    for colour in (ink, soft):
-        assert (max(page, colour) + 0.05) / (min(page, colour) + 0.05) >= 4.5  # WCAG AA
+    assert (luminance(page) > 0.5) == (scheme == "light")
+    pairs = [(page, text) for text in texts]
+    pairs += [(card, fill) for _, drawn in browser.execute_script(TEXT_BOXES) for _, fill, *_ in drawn]
+    for background, colour in set(pairs):
+        low, high = sorted((luminance(background), luminance(colour)))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (background, colour)  # WCAG AA
 
 
 def luminance(colour):

@@ -96,8 +96,7 @@ def compare_command(
                 for each in sorted(set(budget))
             ]
         if figure is not None and plot is not None:
-            _draw(comparisons, figure)
-            figure.savefig(plot, dpi=150)
+            _draw(comparisons, figure, plot)
     if as_json:
         print_json(_to_dict(env, simulator.policy.name, bank, comparisons))
         return
@@ -151,25 +150,29 @@ def _print_table(comparison: Comparison) -> None:
 def _figure(path: Path) -> Figure:
     """Returns an empty figure, once it is certain that it can be drawn and saved."""
     require_writable("plot", path)
-    try:
+    from rido.plots.style import style
+
+    with style():
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError('plots need matplotlib: pip install "rido[plot]"') from error
-    figure = Figure(figsize=(10, 4), layout="constrained")
+
+        figure = Figure(figsize=(10, 4), layout="constrained")
     kinds = figure.canvas.get_supported_filetypes()
     if path.suffix[1:] not in kinds:
         raise ValueError(f"plot must be a file of a kind like png, pdf or svg, got {path}")
     return figure
 
 
-def _draw(comparisons: Sequence[Comparison], figure: Figure) -> None:
+def _draw(comparisons: Sequence[Comparison], figure: Figure, path: Path) -> None:
     """Draws errors, and schedules at the largest budget."""
     from rido.plots import plot_comparison, plot_schedules
+    from rido.plots.style import style
 
-    left, right = figure.subplots(1, 2)
-    plot_comparison(comparisons if len(comparisons) > 1 else comparisons[0], ax=left)
-    plot_schedules(comparisons[-1], ax=right)
-    right.set_title(f"{comparisons[-1].budget:,} transitions", fontsize="medium")
+    with style():
+        left, right = figure.subplots(1, 2)
+        plot_comparison(comparisons if len(comparisons) > 1 else comparisons[0], ax=left)
+        plot_schedules(comparisons[-1], ax=right)
+        right.set_title(f"{comparisons[-1].budget:,} transitions")
+        figure.savefig(path)
 
 
 def _to_dict(env: str, policy: str, bank: int, comparisons: Sequence[Comparison]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Pictures; they need the extra ``plot``.
 
-Every function draws into ``ax``, or into new axes where none are given, and returns the axes. Where there are several
-repetitions of something, the line is their mean and the band around it holds the mean with 95% confidence.
+Every function draws into ``ax``, or into new axes where none are given, and returns the axes. Lines are labelled where
+they end, right of the axes: a figure with ``layout="constrained"`` makes room for that. Where there are several
+repetitions of something, the line is their mean and the band around it is the 95% confidence interval of the mean.
 """
 
 from __future__ import annotations
@@ -18,22 +19,23 @@ from rido.core import checks
 from rido.core.allocation import pool
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
+from rido.plots.style import BAND, GREY, REFERENCE, colours, label_ends, line_with_band, logarithmic, short, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.ticker import LogFormatter
 
     from rido.study import Comparison
 
 
+@style()
 def plot_schedule(
     schedule: Schedule | Sequence[Schedule], *, label: str = "collected", uniform: bool = True, ax: Axes | None = None
 ) -> Axes:
-    """Draws the samples of each time step.
+    """Draws the samples of each time step; the axis is logarithmic where the first has 30 times those of the last.
 
     Args:
         schedule: a schedule, or those of several repetitions with the same horizon.
-        label: what the legend calls it.
+        label: written where its line ends; "" for none.
         uniform: whether to draw the uniform schedule of as many transitions beside it.
         ax: where to draw; new axes if not given.
 
@@ -46,27 +48,33 @@ def plot_schedule(
         raise ValueError(f"schedule must be one or more schedules of the same horizon, got {schedule!r}")
     counts = np.array([each.counts for each in schedules], dtype=np.float64)
     horizon = counts.shape[1]
-    edges = np.arange(horizon + 1)
     mean = counts.mean(axis=0)
     if len(counts) == 1:
-        ax.stairs(mean, edges, fill=True, alpha=0.8, label=label)
+        edges = np.concatenate([[0], np.flatnonzero(np.diff(mean)) + 1, [horizon]])  # far fewer than the steps
+        ax.stairs(mean[edges[:-1]], edges, fill=True, alpha=0.8, label=label)
     else:
-        stairs = ax.stairs(mean, edges, baseline=None, linewidth=1.5, label=label)
-        low, high = _band(counts)
-        ax.stairs(high, edges, baseline=low, fill=True, alpha=0.25, color=stairs.get_edgecolor())
+        edges = np.arange(horizon + 1)
+        _stairs_with_band(ax, edges, mean, *_band(counts), label=label)
     if uniform:
-        ax.axhline(mean.sum() / horizon, color="black", linestyle="--", linewidth=1, label="uniform")
-    ax.set(xlabel="time step", ylabel="samples", xlim=(0, horizon), ylim=(0, None))
-    ax.legend()
+        level = mean.sum() / horizon
+        ax.plot([0, horizon], [level, level], color=GREY, label="uniform", **REFERENCE)
+    ax.set(xlabel="time step", ylabel="samples", xlim=(0, horizon))
+    if mean[0] >= 30 * mean[-1] > 0:
+        logarithmic(ax, "y")
+    elif ax.get_yscale() == "linear":
+        ax.set_ylim(bottom=0)
+        ax.yaxis.set_major_formatter(short)
+    label_ends(ax)
     return ax
 
 
+@style()
 def plot_weights(weights: ArrayLike, *, label: str = "weight", pooled: bool = True, ax: Axes | None = None) -> Axes:
     """Draws the weights f_t: what one sample of each time step adds to the variance of the estimate.
 
     Args:
         weights: f_t of every step, or one row for each repetition.
-        label: what the legend calls them.
+        label: written where their line ends; "" for none.
         pooled: whether to draw their non-increasing regression too, whose square root the best schedule follows.
         ax: where to draw; new axes if not given.
 
@@ -77,16 +85,19 @@ def plot_weights(weights: ArrayLike, *, label: str = "weight", pooled: bool = Tr
     rows = np.atleast_2d(np.asarray(weights, dtype=np.float64))
     steps = np.arange(rows.shape[1])
     mean = checks.finite_vector("weights", rows.mean(axis=0))
-    (line,) = ax.plot(steps, mean, label=label)
     if len(rows) > 1:
-        ax.fill_between(steps, *_band(rows), alpha=0.25, color=line.get_color(), linewidth=0)
+        line_with_band(ax, steps, mean, *_band(rows), label=label)
+    else:
+        ax.plot(steps, mean, label=label)
     if pooled:
-        ax.plot(steps, pool(mean, np.ones(mean.size)), color="black", linestyle="--", linewidth=1, label="pooled")
+        ax.plot(steps, pool(mean, np.ones(mean.size)), color=GREY, label="pooled", **REFERENCE)
     ax.set(xlabel="time step", ylabel="weight", xlim=(0, max(1, steps[-1])))
-    ax.legend()
+    ax.yaxis.set_major_formatter(short)
+    label_ends(ax)
     return ax
 
 
+@style()
 def plot_estimates(
     transitions: ArrayLike,
     estimates: Sequence[Estimate],
@@ -103,7 +114,7 @@ def plot_estimates(
         estimates: the estimates; those without a finite standard error are left out.
         confidence: of the intervals.
         truth: the expected return, where it is known.
-        label: what the legend calls them.
+        label: written where their line ends; "" for none.
         ax: where to draw; new axes if not given.
 
     Returns:
@@ -115,18 +126,17 @@ def plot_estimates(
         for taken, estimate in zip(np.asarray(transitions).tolist(), estimates, strict=True)
         if math.isfinite(estimate.standard_error)
     ]
-    taken, values, lows, highs = np.array(known, dtype=np.float64).reshape(-1, 4).T
-    (line,) = ax.plot(taken, values, marker=".", label=label)
-    ax.fill_between(
-        taken, lows, highs, alpha=0.25, color=line.get_color(), linewidth=0, label=f"{confidence:.0%} interval"
-    )
+    line_with_band(ax, *np.array(known, dtype=np.float64).reshape(-1, 4).T, marker=".", label=label)
     if truth is not None:
-        ax.axhline(truth, color="black", linestyle="--", linewidth=1, label="truth")
-    ax.set(xlabel="transitions", ylabel="return")
-    ax.legend()
+        ax.axhline(truth, color=_ink(ax), label="truth", **REFERENCE)
+    ax.set(xlabel="transitions", ylabel=f"return, {confidence:.0%} interval")
+    ax.margins(x=0.02)
+    logarithmic(ax, "x")
+    label_ends(ax)
     return ax
 
 
+@style()
 def plot_comparison(comparisons: Comparison | Sequence[Comparison], *, ax: Axes | None = None) -> Axes:
     """Draws the mean squared errors of strategies with their 95% intervals, against the budget where there are several.
 
@@ -141,31 +151,32 @@ def plot_comparison(comparisons: Comparison | Sequence[Comparison], *, ax: Axes 
     several = list(comparisons) if isinstance(comparisons, Sequence) else [comparisons]
     budgets = np.array([comparison.budget for comparison in several])
     names = [result.name for result in several[0].results]
-    for place, name in enumerate(names):
+    for place, (name, colour) in enumerate(zip(names, colours(names), strict=True)):
         errors = np.array([comparison[name].mse for comparison in several])
         low, high = np.array([comparison[name].mse_interval for comparison in several]).T
         low = np.maximum(low, errors / 100)  # a logarithmic axis has no place for zero
         if len(several) == 1:
-            ax.errorbar([place], errors, [errors - low, high - errors], marker="o", capsize=4)
+            ax.errorbar([place], errors, [errors - low, high - errors], marker="o", color=colour)
         else:
-            (line,) = ax.plot(budgets, errors, marker=".", label=name)
-            ax.fill_between(budgets, low, high, alpha=0.25, color=line.get_color(), linewidth=0)
+            line_with_band(ax, budgets, errors, low, high, marker=".", color=colour, label=name)
     best = [comparison.oracle_variance for comparison in several]
-    ax.set(ylabel="mean squared error", yscale="log")
-    ax.yaxis.set(major_formatter=_plain_numbers(), minor_formatter=_plain_numbers())
     if len(several) == 1:
-        ax.axhline(best[0], color="black", linestyle="--", linewidth=1, label="best possible")
+        ax.axhline(best[0], color=_ink(ax), label="best possible", **REFERENCE)
         ax.set_xticks(range(len(names)), names)
-        ax.margins(x=0.2)
+        ax.set_xlim(-0.5, len(names) - 0.5)
     else:
-        ax.plot(budgets, best, color="black", linestyle="--", linewidth=1, label="best possible")
-        ax.set(xlabel="transitions", xscale="log")
-        ax.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
-        ax.set_xticks([], minor=True)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, frameon=False)  # bands leave no room inside
+        ax.plot(budgets, best, color=_ink(ax), label="best possible", **REFERENCE)
+        logarithmic(ax, "x")
+        ax.set_xticks(budgets, [short(budget) for budget in budgets])
+        ax.set_xlabel("transitions")
+        ax.margins(x=0.02)
+    ax.set_ylabel("mean squared error")
+    logarithmic(ax, "y")
+    label_ends(ax)
     return ax
 
 
+@style()
 def plot_schedules(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
     """Draws where each strategy's samples went: the mean over the repetitions, and a band with 95% of them.
 
@@ -179,31 +190,33 @@ def plot_schedules(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
     ax = _axes(ax)
     horizon = comparison.oracle.horizon
     edges = np.arange(horizon + 1)
-    for result in comparison.results:
-        stairs = ax.stairs(result.counts, edges, baseline=None, linewidth=1.5, label=result.name)
-        colour = stairs.get_edgecolor()
-        ax.stairs(result.counts_high, edges, baseline=result.counts_low, fill=True, alpha=0.25, color=colour)
-    ax.set(xlabel="time step", ylabel="samples", xlim=(0, horizon), yscale="log")
-    ax.legend()
+    names = [result.name for result in comparison.results]
+    for result, colour in zip(comparison.results, colours(names), strict=True):
+        counts = (result.counts, result.counts_low, result.counts_high)
+        _stairs_with_band(ax, edges, *counts, color=colour, label=result.name)
+    ax.set(xlabel="time step", ylabel="samples", xlim=(0, horizon))
+    logarithmic(ax, "y")
+    label_ends(ax)
     return ax
 
 
 def _axes(ax: Axes | None) -> Axes:
     if ax is not None:
         return ax
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError('plots need matplotlib: pip install "rido[plot]"') from error
+    import matplotlib.pyplot as plt
+
     _, ax = plt.subplots(layout="constrained")
     return ax
 
 
-def _plain_numbers() -> LogFormatter:
-    """Returns what writes 60 and not 6 x 10^1, at all ticks where an axis spans less than two decades."""
-    from matplotlib.ticker import LogFormatter
+def _ink(ax: Axes) -> Any:
+    """Returns the colour of the axes' text, which has contrast on any background."""
+    return ax.xaxis.label.get_color()
 
-    return LogFormatter(minor_thresholds=(2, 0.5))
+
+def _stairs_with_band(ax: Axes, edges: Any, middle: Any, low: Any, high: Any, **settings: Any) -> None:
+    stairs = ax.stairs(middle, edges, baseline=None, linewidth=1.5, **settings)
+    ax.stairs(high, edges, baseline=low, fill=True, color=stairs.get_edgecolor(), **BAND)
 
 
 def _band(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[Any]]:

@@ -1,19 +1,32 @@
-"""A page about one run: a single HTML file that loads nothing, for a screen of any size, light or dark."""
+"""The report of a run: a single HTML file that loads nothing, for a screen of any size, light or dark."""
 
 from __future__ import annotations
 
 import html
+import io
 import math
+import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rido.plots.charts import estimates_chart, schedule_chart, weights_chart
+from rido.plots.pictures import plot_estimates, plot_schedule, plot_weights
+from rido.plots.style import BLUE, GREY, style
 
 if TYPE_CHECKING:
     import jinja2
+    from matplotlib.axes import Axes
 
     from rido.evaluation.recorded import RecordedRun
     from rido.evaluation.result import Evaluation
+
+_INK = "#1d2430"
+_SETTINGS = {
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
+    **{"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"]},
+}
+_COLOURS = {_INK: "currentColor", GREY: "currentColor", BLUE: f"var(--main, {BLUE})"}  # in the picture, on the page
 
 
 def write_report(run: RecordedRun, output: str | Path) -> None:
@@ -32,30 +45,46 @@ def write_report(run: RecordedRun, output: str | Path) -> None:
 
 def report_html(run: RecordedRun) -> str:
     """Returns the report of a run as one HTML page; needs the extra ``report``."""
-    evaluation = run.evaluation
-    charts = [schedule_chart(evaluation.schedule), estimates_chart(run.transitions, run.estimates)]
+    evaluation, uniform = run.evaluation, run.evaluation.uniform_transitions
+    pictures = {"Samples per time step": partial(plot_schedule, evaluation.schedule)}
     if run.weights.size:
-        charts.insert(1, weights_chart(run.weights))
-    uniform = evaluation.uniform_transitions
+        pictures["Weight of each time step in the variance"] = partial(plot_weights, run.weights)
+    pictures["Estimate against transitions"] = partial(plot_estimates, run.transitions, run.estimates, label="")
     return _template().render(
         evaluation=evaluation,
         interval=evaluation.interval(),
         uniform=uniform if math.isfinite(uniform) and evaluation.strategy != "uniform" else None,
-        charts=charts,
+        pictures={title: _svg(draw, title, (3.8, 2.5)) for title, draw in pictures.items()},
         configuration=run.configuration,
     )
 
 
 def evaluation_html(evaluation: Evaluation) -> str:
-    """Returns a result as a piece of HTML for notebooks: the summary, and a small picture of the schedule."""
+    """Returns a result as HTML for notebooks: the summary and, where matplotlib is installed, the schedule."""
     lines = "<br>".join(html.escape(line) for line in evaluation.summary().splitlines())
-    path = html.escape(schedule_chart(evaluation.schedule).shapes[0].path)
-    picture = (
-        '<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="samples per time step" '
-        f'style="width:24em;max-width:100%;height:4em"><path d="{path}" fill="#4477aa"/></svg>'
-    )
-    caption = f"samples of steps 0 to {evaluation.schedule.horizon - 1}"
-    return f"<div><p>{lines}</p>{picture}<p><small>{caption}</small></p></div>"
+    try:
+        picture = _svg(partial(plot_schedule, evaluation.schedule), "Samples per time step", (4.4, 1.5))
+    except ImportError:
+        return f"<div><p>{lines}</p></div>"
+    return f'<div><p>{lines}</p><div style="max-width:30em">{picture}</div></div>'
+
+
+def _svg(draw: Callable[..., Axes], title: str, inches: tuple[float, float]) -> str:
+    """Returns a picture as an SVG element that takes the width and the text colour of what is around it."""
+    with style(_SETTINGS | {"svg.hashsalt": title}, extra="report"):
+        from matplotlib.figure import Figure
+
+        figure, file = Figure(figsize=inches, layout="constrained"), io.StringIO()
+        draw(ax=figure.subplots())
+        figure.savefig(file, format="svg", transparent=True)
+    content = file.getvalue().partition("</defs>")[2]  # drops the date, and styles for the whole page
+    content = re.sub(r' id="[a-zA-Z0-9.]+_\d+"', "", content).replace("xlink:href", "href")  # names of groups repeat
+    for colour, on_the_page in _COLOURS.items():
+        content = content.replace(colour, on_the_page)
+    (width, height), name = (f"{72 * side:g}" for side in inches), html.escape(title)
+    look = "display:block;width:100%;height:auto;stroke-linejoin:round"
+    tag = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{name}" style="{look}">'
+    return f"{tag}<title>{name}</title>{content}"
 
 
 def _template() -> jinja2.Template:
