@@ -13,6 +13,7 @@ import pytest
 
 import rido
 import rido.policies
+from helpers import needs
 from rido.critics.base import agent_critic
 from rido.policies.base import resolve_policy
 from rido.policies.npz import MlpPolicy
@@ -57,7 +58,7 @@ def arrays_of_a_tiny_agent(**changes):
 @pytest.fixture(scope="module")
 def trained():
     """A PPO agent after a little training, observations and rewards normalised, and observations to ask it about."""
-    sb3 = pytest.importorskip("stable_baselines3")
+    sb3 = needs("stable_baselines3", "sb3")
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
     envs = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]), gamma=0.9, clip_obs=1.5)
@@ -100,7 +101,7 @@ class TestExport:
         )
 
     def test_without_statistics(self):
-        sb3 = pytest.importorskip("stable_baselines3")
+        sb3 = needs("stable_baselines3", "sb3")
         from rido.policies.export import export
 
         model = sb3.A2C("MlpPolicy", "Pendulum-v1", seed=0, device="cpu")
@@ -110,7 +111,7 @@ class TestExport:
 
     def test_discrete_actions(self, tmp_path):
         """Sampled ones come as often as the model says; four standard errors, one false alarm in 15,000."""
-        torch, sb3 = pytest.importorskip("torch"), pytest.importorskip("stable_baselines3")
+        torch, sb3 = needs("torch", "sb3"), needs("stable_baselines3", "sb3")
         from rido.policies.export import export
 
         model = sb3.PPO("MlpPolicy", "Acrobot-v1", seed=0, device="cpu")
@@ -139,7 +140,7 @@ class TestExport:
         ],
     )
     def test_refuses_what_it_cannot_hold(self, algorithm, env_id, activation, message):
-        torch, sb3 = pytest.importorskip("torch"), pytest.importorskip("stable_baselines3")
+        torch, sb3 = needs("torch", "sb3"), needs("stable_baselines3", "sb3")
         from rido.policies.export import export
 
         options = {"buffer_size": 10} if algorithm == "DQN" else {}
@@ -216,7 +217,7 @@ class TestShipped:
         assert path.stat().st_size < 300_000
         about = MlpPolicy.load(path).about
         if name != "pendulum":
-            pytest.importorskip("mujoco")
+            needs("mujoco", "mujoco")
         simulator = GymnasiumSimulator(about["env"], path, horizon=5, env_kwargs=about["env_kwargs"])
         rewards = simulator.rollout(np.full(2, 5), trajectory_seeds(0, 0, 2)).rewards
         simulator.close()
