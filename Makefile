@@ -3,8 +3,9 @@ BIN = .venv/bin
 
 .PHONY: test smoke lint wheel docs benchmarks clean
 
+# Two processes. Tests that share a costly fixture stay together, see tests/conftest.py.
 test: lint
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 # A first answer in less than a minute: the core needs no extras, so these tests run without torch, JAX, Ray or MuJoCo.
 SMOKE = $(addprefix tests/core/test_,allocation.py schedule.py trajectories.py moments.py estimate.py guarantee.py) \
@@ -48,7 +49,8 @@ wheel:
 	$(PYTHON) -m venv "$$folder" && \
 	"$$folder/bin/pip" wheel --quiet --no-deps --wheel-dir dist . && \
 	"$$folder/bin/pip" install --quiet dist/rido-*.whl && \
-	"$$folder/bin/rido" --version
+	"$$folder/bin/rido" --version && \
+	"$$folder/bin/rido" evaluate rido/LQG-v0 --budget 5000 --gamma 0.9 --horizon 50
 
 docs: .venv/ready
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build

@@ -3,9 +3,15 @@
 import math
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from rido import Trajectories
+
+
+def needs(module, extra):
+    """Imports a module, or skips with the line that installs it."""
+    return pytest.importorskip(module, reason=f'{module} is missing: pip install "rido[{extra}]"')
 
 
 def random_batch(seed, horizon, trajectories):

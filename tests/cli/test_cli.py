@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import rido
 import rido.envs
+from helpers import needs
 from rido.cli import app
 from rido.cli.console import bars, sparkline
 from rido.core.allocation import hoeffding_weights
@@ -148,7 +149,7 @@ def test_a_file_that_is_no_agent_is_named(tmp_path):
 
 
 def test_an_agent_of_other_observations_is_refused(tmp_path):
-    sb3 = pytest.importorskip("stable_baselines3")
+    sb3 = needs("stable_baselines3", "sb3")
     sb3.PPO("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "agent.zip")
     message = fails(*PENDULUM, "--policy", tmp_path / "agent.zip")
     assert "environment must have observations like" in message and "got Box" in message

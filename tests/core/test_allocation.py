@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers import needs
 from rido import Schedule, allocate
 from rido.core.allocation import fill, hoeffding_weights, pool, round_down_and_fill, tie_negative_tail
 
 
 def convex_optimum(weights, budget, minimum, costs):
     """Solves the relaxation with a solver, in v = mean count / n: linear in v, so convex for weights of any sign."""
-    cp = pytest.importorskip("cvxpy", reason='needs pip install "rido[paper]"')
+    cp = needs("cvxpy", "paper")
     scale, mean = np.abs(weights).max(), budget / costs.sum()
     v = cp.Variable(weights.size)
     constraints = [cp.sum(cp.multiply(costs / costs.sum(), cp.inv_pos(v))) <= 1, v <= mean / minimum]

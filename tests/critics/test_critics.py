@@ -12,7 +12,7 @@ from scipy import stats
 
 import rido
 from environments import Mortal
-from helpers import assert_calibrated
+from helpers import assert_calibrated, needs
 from interrupted import kill_until_done, slow_run
 from rido import Trajectories
 from rido.critics.base import FunctionCritic, agent_critic, signal
@@ -297,7 +297,7 @@ def test_what_cannot_be_is_named():
 
 @pytest.mark.parametrize("algorithm", ["PPO", "A2C", "TRPO", "SAC", "TD3", "DDPG", "TQC", "DQN"])
 def test_agents_values_are_those_of_their_networks(algorithm):
-    torch, sb3, contrib = (pytest.importorskip(name) for name in ("torch", "stable_baselines3", "sb3_contrib"))
+    torch, sb3, contrib = (needs(name, "sb3") for name in ("torch", "stable_baselines3", "sb3_contrib"))
     env = gym.make("CartPole-v1" if algorithm == "DQN" else "Pendulum-v1")
     options = {} if algorithm in ("PPO", "A2C", "TRPO") else {"buffer_size": 10}
     model = getattr(sb3, algorithm, None) or getattr(contrib, algorithm)
@@ -323,7 +323,7 @@ def test_agents_values_are_those_of_their_networks(algorithm):
 
 def test_normalised_rewards_are_undone(agents_dir):
     agent = agents_dir / "trpo" / "Swimmer-v3" / "Swimmer-v3.zip"
-    pytest.importorskip("mujoco")
+    needs("mujoco", "mujoco")
     simulator = GymnasiumSimulator("Swimmer-v5", agent, horizon=20)
     critic, normalised = agent_critic(simulator.policy), simulator.policy.vecnormalize
     starts = simulator.starts(range(4))

@@ -15,7 +15,7 @@ from scipy import stats
 
 import rido
 from environments import Faulty, Mortal, ShortIsSweet
-from helpers import assert_calibrated
+from helpers import assert_calibrated, needs
 from interrupted import kill_until_done, pieces, slow_run, start
 from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories
 from rido.evaluation import collector
@@ -99,7 +99,7 @@ def test_short_episodes_are_not_favoured(num_envs):
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1"])
 def test_uniform_agrees_with_evaluate_policy(env_id, agents_dir):
     """Within Monte Carlo error: 4 standard errors of the difference, one false alarm in 15,000."""
-    ppo = pytest.importorskip("stable_baselines3").PPO
+    ppo = needs("stable_baselines3", "sb3").PPO
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
 

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 import rido
-from rido.simulators.envpool import EnvPoolSimulator
+from helpers import needs
 from rido.simulators.gymnasium import GymnasiumSimulator
 from traps import tanh_policy
 
@@ -27,6 +27,9 @@ def test_workers_serve_critics(agents_dir):
 
 @pytest.mark.filterwarnings("ignore:.*Box (low|high)'s precision")
 def test_simulators_are_named_or_made():
+    needs("envpool", "envpool")
+    from rido.simulators.envpool import EnvPoolSimulator
+
     settings = dict(budget=5000, gamma=0.95, horizon=40, seed=1)
     named = rido.evaluate("Pendulum-v1", tanh_policy, simulator="envpool", **settings)
     made = rido.evaluate("Pendulum-v1", tanh_policy, simulator=partial(EnvPoolSimulator, threads=1), **settings)

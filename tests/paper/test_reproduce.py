@@ -64,6 +64,7 @@ def test_claims_that_even_50_runs_decide(quick):
 def test_numbers_agree_with_what_is_known(quick):
     out, _ = quick
     section, arrays = json.loads((out / "main.json").read_text()), np.load(out / "main.npz")
+    checked = set()
     for place, cell in enumerate(section["cells"]):
         if "strategies" not in cell:
             continue
@@ -73,20 +74,24 @@ def test_numbers_agree_with_what_is_known(quick):
         if cell["domain"] in ("lqg", "navigation"):
             expected = weights * cell["horizon"] / cell["budget"]
             assert uniform["mse"] == pytest.approx(expected, rel=5 * np.sqrt(2 / 50))
+            checked.add(cell["domain"])
         assert uniform["transitions"] <= cell["budget"]
         counts = arrays[f"/cells/{place}/strategies/rido/counts"]
         assert np.all(np.diff(counts) <= 1e-3 * counts[0])
+    assert checked == {"lqg", "navigation"}
 
 
 def test_a_second_time_nothing_is_done_again(quick):
     out, claims = quick
-    page, cells = (out / "README.md").read_text(), {path: path.stat().st_mtime for path in out.glob("cells/**/*.json")}
-    started = time.monotonic()
+
+    def cells():
+        return {path: path.stat().st_mtime_ns for path in out.glob("cells/**/*.json")}
+
+    page, before = (out / "README.md").read_text(), cells()
     again = reproduce("all", runs=50, out=out)
-    assert time.monotonic() - started < 60
     assert [claim.text for claim in again] == [claim["text"] for claim in claims]
     assert (out / "README.md").read_text() == page
-    assert {path: path.stat().st_mtime for path in out.glob("cells/**/*.json")} == cells
+    assert before and cells() == before
 
 
 def test_killed_and_resumed_gives_the_same(tmp_path):
@@ -99,8 +104,7 @@ def test_killed_and_resumed_gives_the_same(tmp_path):
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 120
-    while len(list(killed.glob("cells/**/*.json"))) < 3 and time.monotonic() < deadline:
+    while len(list(killed.glob("cells/**/*.json"))) < 3 and process.poll() is None:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()

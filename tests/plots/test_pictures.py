@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import rido
-from helpers import random_batch
+from helpers import needs, random_batch
 from rido import plots
 from rido.plots import style
 from rido.study import compare
 
-matplotlib = pytest.importorskip("matplotlib")
+matplotlib = needs("matplotlib", "plot")
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 

@@ -201,10 +201,10 @@ def test_without_a_package_the_message_says_what_to_install(run, monkeypatch, pa
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """A real Chromium without a window."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is missing: pip install --group test")
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
-        pytest.skip("needs chromium and chromium-driver")
+        pytest.skip("a browser is missing: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in FLAGS:

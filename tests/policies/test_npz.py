@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import rido
+from helpers import needs
 from rido.critics.base import agent_critic
 from rido.policies.npz import MlpPolicy
 from rido.policies.resolve import resolve_policy, shipped_agent, shipped_agents
@@ -54,7 +55,7 @@ def arrays_of_a_tiny_agent(**changes):
 @pytest.fixture(scope="module")
 def trained():
     """A PPO agent after a little training, observations and rewards normalised, and observations to ask it about."""
-    sb3 = pytest.importorskip("stable_baselines3")
+    sb3 = needs("stable_baselines3", "sb3")
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
     envs = VecNormalize(DummyVecEnv([lambda: gym.make("Pendulum-v1")]), gamma=0.9, clip_obs=1.5)
@@ -97,7 +98,7 @@ class TestExport:
         )
 
     def test_without_statistics(self):
-        sb3 = pytest.importorskip("stable_baselines3")
+        sb3 = needs("stable_baselines3", "sb3")
         from rido.policies.export import export
 
         model = sb3.A2C("MlpPolicy", "Pendulum-v1", seed=0, device="cpu")
@@ -107,7 +108,7 @@ class TestExport:
 
     def test_discrete_actions(self, tmp_path):
         """Sampled ones come as often as the model says; four standard errors, one false alarm in 15,000."""
-        torch, sb3 = pytest.importorskip("torch"), pytest.importorskip("stable_baselines3")
+        torch, sb3 = needs("torch", "sb3"), needs("stable_baselines3", "sb3")
         from rido.policies.export import export
 
         model = sb3.PPO("MlpPolicy", "Acrobot-v1", seed=0, device="cpu")
@@ -136,7 +137,7 @@ class TestExport:
         ],
     )
     def test_refuses_what_it_cannot_hold(self, algorithm, env_id, activation, message):
-        torch, sb3 = pytest.importorskip("torch"), pytest.importorskip("stable_baselines3")
+        torch, sb3 = needs("torch", "sb3"), needs("stable_baselines3", "sb3")
         from rido.policies.export import export
 
         options = {"buffer_size": 10} if algorithm == "DQN" else {}
@@ -220,7 +221,7 @@ class TestShipped:
         assert path.stat().st_size < 300_000
         about = MlpPolicy.load(path).about
         if name != "rido:pendulum":
-            pytest.importorskip("mujoco")
+            needs("mujoco", "mujoco")
         simulator = GymnasiumSimulator(about["env"], name, horizon=5, env_kwargs=about["env_kwargs"])
         assert simulator.policy.name == name
         rewards = simulator.rollout(np.full(2, 5), trajectory_seeds(0, 0, 2)).rewards

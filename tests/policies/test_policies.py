@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from helpers import needs
 from rido.policies.base import BLOCK, Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy
 from rido.policies.resolve import resolve_policy
@@ -202,8 +203,8 @@ class Still(gym.Env):
 
 def make(algorithm, action_space=ARM, observation_space=LINE, seed=0, **kwargs):
     """An untrained model whose networks are far from the zeros they start with."""
-    sb3 = pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
-    contrib = pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    sb3 = needs("stable_baselines3", "sb3")
+    contrib = needs("sb3_contrib", "sb3")
     import torch
 
     kind = getattr(sb3, algorithm, None) or getattr(contrib, algorithm)
@@ -339,7 +340,7 @@ class TestOtherNetworks:
 
     def test_dictionaries(self):
         space = spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)})
-        sb3 = pytest.importorskip("stable_baselines3")
+        sb3 = needs("stable_baselines3", "sb3")
         model = sb3.PPO("MultiInputPolicy", Still(space, ARM), device="cpu")
         policy = resolve(model, space)
         space.seed(0)
@@ -452,9 +453,9 @@ ZOO = [
 @pytest.mark.parametrize("path, env_id, kwargs, episodes, steps, expected", ZOO)
 def test_returns_of_the_zoos_agents(agents_dir, path, env_id, kwargs, episodes, steps, expected):
     # Within 5%. Standard errors of these means: Pendulum 3.1%, HalfCheetah 0.3%, Swimmer 0.2%, Ant 0.6%; seeds fixed.
-    pytest.importorskip("sb3_contrib", reason="sb3-contrib is not installed")
+    needs("sb3_contrib", "sb3")
     if env_id != "Pendulum-v1":
-        pytest.importorskip("mujoco", reason="mujoco is not installed")
+        needs("mujoco", "mujoco")
     envs = gym.make_vec(
         env_id,
         num_envs=episodes,

@@ -5,11 +5,12 @@ import pytest
 from scipy import stats
 
 import rido
+from helpers import needs
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from traps import assert_same, tanh_policy
 
-pytest.importorskip("envpool")
+needs("envpool", "envpool")
 pytestmark = pytest.mark.filterwarnings("ignore:.*Box (low|high)'s precision")
 
 from rido.simulators.envpool import EnvPoolSimulator  # noqa: E402

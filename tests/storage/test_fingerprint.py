@@ -15,6 +15,7 @@ import pytest
 
 import rido
 from environments import Mortal
+from helpers import needs
 from rido.policies.base import Policy
 from rido.policies.npz import MlpPolicy
 from rido.simulators import BankSimulator
@@ -75,7 +76,7 @@ class Steady(Policy):
 
 
 def torch_network(scale):
-    torch = pytest.importorskip("torch")
+    torch = needs("torch", "sb3")
     network = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh())
     with torch.no_grad():
         for parameter in network.parameters():
@@ -84,13 +85,13 @@ def torch_network(scale):
 
 
 def jax_closure(scale):
-    jnp = pytest.importorskip("jax.numpy")
+    jnp = needs("jax.numpy", "jax")
     weights = scale * jnp.ones(3)
     return lambda observation: weights * observation
 
 
 def jitted(scale):
-    return pytest.importorskip("jax").jit(jax_closure(scale))
+    return needs("jax", "jax").jit(jax_closure(scale))
 
 
 MAKERS = {
@@ -245,7 +246,7 @@ def act_on(gain):
 
 
 def ppo(shift):
-    model = pytest.importorskip("stable_baselines3").PPO("MlpPolicy", "Pendulum-v1", seed=0, device="cpu")
+    model = needs("stable_baselines3", "sb3").PPO("MlpPolicy", "Pendulum-v1", seed=0, device="cpu")
     model.policy.action_net.bias.data += shift
     return model
 

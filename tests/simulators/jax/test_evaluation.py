@@ -7,14 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+pytest.importorskip("jax", reason='jax is missing: pip install "rido[jax]"')
+pytest.importorskip("gymnax", reason="gymnax is missing: pip install --no-deps gymnax")
+pytest.importorskip("brax", reason="brax is missing: see the dependency group test")
+
 import gymnax
 import jax
 import jax.numpy as jnp
-import numpy as np
-import pytest
 from brax import envs as brax_envs
-from scipy import stats
-from typer.testing import CliRunner
 
 import rido
 import rido.jax

@@ -3,13 +3,16 @@
 import itertools
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+
+pytest.importorskip("jax", reason='jax is missing: pip install "rido[jax]"')
+
+import jax
+import jax.numpy as jnp
 
 from rido import Estimate, RewardMoments, Schedule
 from rido.core.summaries import SummedMoments

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from environments import Faulty, Mortal
+from helpers import needs
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from traps import Trap, assert_same, tanh_policy, zeros
 
-ray = pytest.importorskip("ray", reason='needs pip install "rido[ray]"')
-cluster_utils = pytest.importorskip("ray.cluster_utils", reason='needs pip install "rido[ray]"')
+ray = needs("ray", "ray")
+cluster_utils = needs("ray.cluster_utils", "ray")
 
 from rido.simulators.parallel.ray import RaySimulator  # noqa: E402
 
