@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from rido.core import checks
 from rido.policies.base import import_attribute
+from rido.simulators.factory import environment_kind
 
 Key = Any
 Tree = Any
@@ -187,10 +188,8 @@ def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
         return adapt(import_attribute("env", env))
     if isinstance(env, JaxEnv):
         return env
-    if hasattr(env, "step_env") and hasattr(env, "default_params"):
-        return _adapted(from_gymnax, env)
-    if hasattr(env, "observation_size") and hasattr(env, "reset"):
-        return _adapted(from_brax, env)
+    if (kind := environment_kind(env)) in ("gymnax", "brax"):
+        return _adapted(from_gymnax if kind == "gymnax" else from_brax, env)
     raise ValueError(
         f"env must be a JaxEnv, a gymnax or Brax environment, or one of {', '.join(_BUILT_IN)}, got {env!r:.80}"
     )
