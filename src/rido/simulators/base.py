@@ -60,13 +60,10 @@ class Observed:
 
 @runtime_checkable
 class ObservingSimulator(Simulator, Protocol):
-    """A simulator that returns observations, which critics need.
-
-    Attributes:
-        observation_space: of one environment, a ``gymnasium.Space``; None if observations are plain arrays.
-    """
+    """A simulator that returns observations, which critics need."""
 
     observation_space: Any
+    """A ``gymnasium.Space`` of one environment; None if observations are plain arrays."""
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
         """Collects the same trajectories as ``rollout``, with their observations."""
@@ -217,13 +214,11 @@ def narrow_seed(seed: int) -> int:
 
 
 def _permute(numbers: NDArray[np.uint64], source: np.random.SeedSequence) -> NDArray[np.uint64]:
-    """Permutes the numbers below 2^31, differently for each source.
-
-    Adding, multiplying by an odd number and xor with a shift are each invertible modulo 2^31; four rounds mix all bits.
-    """
+    """Permutes the numbers below 2^31, differently for each source."""
     spawn_key = (*source.spawn_key, _PERMUTATION_KEY)
     keys = np.random.SeedSequence(source.entropy, spawn_key=spawn_key).generate_state(8)
     mask = np.uint64((1 << NARROW_BITS) - 1)
+    # Adding, multiplying by an odd number and xor with a shift are invertible modulo 2^31; four rounds mix all bits.
     for add, multiply in keys.astype(np.uint64).reshape(4, 2):
         numbers = (numbers + add) * (multiply | np.uint64(1)) & mask
         numbers = numbers ^ numbers >> np.uint64(NARROW_BITS // 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -68,10 +69,7 @@ class Environments(ABC):
 class SingleEnvironments(Environments):
     """A list of ``gymnasium.Env``, of which any can be stepped.
 
-    Args:
-        envs: the first environments.
-        make: makes one more, up to ``most``; None if the user made them.
-        most: the largest number of slots.
+    ``make`` makes one more, up to ``most``; it is None if the user made them.
     """
 
     def __init__(self, envs: list[gym.Env[Any, Any]], make: Callable[[], gym.Env[Any, Any]] | None, most: int) -> None:
@@ -137,10 +135,7 @@ class SingleEnvironments(Environments):
 class VectorEnvironments(Environments):
     """A ``VectorEnv`` without autoreset. All rows are stepped together, those without a trajectory for nothing.
 
-    Args:
-        env: the vector environment.
-        make: makes one with more rows, up to ``most``; None if the user made it.
-        most: the largest number of rows.
+    ``make`` makes one with more rows, up to ``most``; it is None if the user made it.
     """
 
     def __init__(
@@ -253,16 +248,13 @@ def _open_id(env_id: str, horizon: int, env_kwargs: Mapping[str, Any], num_envs:
             most = num_envs or _MOST_VECTORISED
 
             def make_rows(rows: int) -> VectorEnv[Any, Any, Any]:
-                return gym.make_vec(spec.id, num_envs=rows, vectorization_mode="vector_entry_point", **env_kwargs)
+                return gym.make_vec(spec.id, rows, vectorization_mode="vector_entry_point", **env_kwargs)
 
             env = make_rows(min(most, 2))
             if env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
                 return VectorEnvironments(env, make_rows, most)
             env.close()
-
-        def make() -> gym.Env[Any, Any]:
-            return gym.make(spec.id, max_episode_steps=horizon, disable_env_checker=True, **env_kwargs)
-
+        make = partial(gym.make, spec.id, max_episode_steps=horizon, disable_env_checker=True, **env_kwargs)
         return SingleEnvironments([make()], make, num_envs or _MOST_SINGLE)
     except gym.error.DependencyNotInstalled as error:
         extra = "mujoco" if "mujoco" in str(error).lower() else "all"

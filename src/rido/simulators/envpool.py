@@ -56,8 +56,6 @@ class EnvPoolSimulator:
 
     Attributes:
         num_envs: environments side by side at most.
-        policy: the resolved policy.
-        observation_space: of one environment.
         reproducible: whether the same seeds give the same trajectories.
     """
 
@@ -108,15 +106,12 @@ class EnvPoolSimulator:
         return fingerprint(*self._given, self.policy.fingerprint)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        """See :meth:`rido.simulators.base.Simulator.rollout`."""
         return join_trajectories(*self._collect("rollout", lengths, seeds))
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        """See :meth:`rido.simulators.base.ObservingSimulator.observe`."""
         return join_observed(*self._collect("observe", lengths, seeds))
 
     def starts(self, seeds: Sequence[int]) -> Any:
-        """See :meth:`rido.simulators.base.ObservingSimulator.starts`."""
         return self._halves[0].starts(seeds)
 
     def close(self) -> None:
@@ -166,13 +161,7 @@ class _Half(EnvironmentsSimulator):
 class _EnvPoolEnvironments(Environments):
     """Environments of EnvPool in its synchronous mode, in which any of them can be reset and stepped.
 
-    Args:
-        env_id: EnvPool's id.
-        arguments: of the environment.
-        horizon: the longest trajectory.
-        remake: whether a reset makes new environments, with the seeds. Then all are reset together.
-        most: the largest number of environments.
-        threads: EnvPool's threads.
+    With ``remake``, a reset makes new environments, with the seeds; then all are reset together.
     """
 
     def __init__(

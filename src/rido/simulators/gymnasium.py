@@ -39,24 +39,18 @@ class EnvironmentsSimulator:
         return Capabilities(observes=True, policy=self.policy, load_policy=lambda: self.policy)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        """See :meth:`rido.simulators.base.Simulator.rollout`."""
-        return self._run(lengths, seeds, None).trajectories()
+        return self._run(lengths, seeds, observing=False).trajectories()
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        """See :meth:`rido.simulators.base.ObservingSimulator.observe`."""
-        recorder = _Recorder()
-        rollout = self._run(lengths, seeds, recorder)
-        trajectories = rollout.trajectories()
-        return Observed(trajectories, recorder.batch(trajectories.steps), rollout.terminated)
+        rollout = self._run(lengths, seeds, observing=True)
+        return Observed(rollout.trajectories(), rollout.observations(), rollout.terminated)
 
     def starts(self, seeds: Sequence[int]) -> Any:
-        """See :meth:`rido.simulators.base.ObservingSimulator.starts`."""
         batches, size = [], self._envs.provide(len(seeds))
         for first in range(0, len(seeds), size):
             part = list(seeds[first : first + size])
-            slots = np.arange(len(part))
             try:
-                self._envs.reset(slots, part)
+                self._envs.reset(slots := np.arange(len(part)), part)
             except SlotError as error:
                 raise SimulationError(first + error.slot, 0, part[error.slot], error.reason) from error.__cause__
             batches.append(self._envs.observe(slots))
@@ -66,7 +60,7 @@ class EnvironmentsSimulator:
         """Closes the environments that were made here."""
         self._envs.close()
 
-    def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], recorder: _Recorder | None) -> _Rollout:
+    def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], *, observing: bool) -> _Rollout:
         lengths = check_request(lengths, seeds, self._horizon)
         rollout = _Rollout(lengths, seeds, self._envs.provide(lengths.size))
         try:
@@ -74,11 +68,11 @@ class EnvironmentsSimulator:
                 if rollout.new.size:
                     self._envs.reset(rollout.new, rollout.seeds(rollout.new))
                 observations = self._envs.observe(rollout.busy)
-                if recorder is not None:
-                    recorder.add(*rollout.progress(rollout.busy), observations)
-                finished = rollout.record(self._envs.step(rollout.busy, self._act(observations, rollout)))
-                if recorder is not None and finished.size:
-                    recorder.add(*rollout.progress(finished), self._envs.observe(finished))
+                if observing:
+                    rollout.record_observations(rollout.busy, observations)
+                finished = rollout.record_step(self._envs.step(rollout.busy, self._act(observations, rollout)))
+                if observing and finished.size:
+                    rollout.record_observations(finished, self._envs.observe(finished))
                 rollout.start(finished)
         except SlotError as error:
             raise rollout.failure(error.slot, error.reason) from error.__cause__
@@ -164,6 +158,7 @@ class _Rollout:
         self._trajectory = np.zeros(slots, dtype=np.intp)
         self._is_busy = np.zeros(slots, dtype=np.bool_)
         self._generators: dict[int, np.random.Generator] = {}
+        self._observed: list[tuple[Slots, NDArray[np.int64], Any]] = []  # rows, steps taken, batch
         self.start(np.arange(slots))
 
     def start(self, free: Slots) -> None:
@@ -180,7 +175,7 @@ class _Rollout:
         self.busy = np.flatnonzero(self._is_busy)
         self._rows = self._trajectory[self.busy]
 
-    def record(self, step: Step) -> Slots:
+    def record_step(self, step: Step) -> Slots:
         """Records one step of every running trajectory; returns the slots whose trajectory is finished."""
         rewards, terminated, truncated = step
         rows = self._rows
@@ -202,10 +197,15 @@ class _Rollout:
         finished: Slots = self.busy[complete | terminated]
         return finished
 
-    def progress(self, slots: Slots) -> tuple[Slots, NDArray[np.int64]]:
-        """Returns which trajectory is in each of the slots, and how many steps it has taken."""
+    def record_observations(self, slots: Slots, observations: Any) -> None:
         rows = self._trajectory[slots]
-        return rows, self._steps[rows]
+        self._observed.append((rows, self._steps[rows], observations))
+
+    def observations(self) -> Any:
+        """Returns all recorded observations, ``steps + 1`` for one trajectory after the other."""
+        rows, steps, batches = zip(*self._observed, strict=True)
+        order = np.argsort(starts_of(self._steps + 1)[np.concatenate(rows)] + np.concatenate(steps))
+        return take(stack(batches), order)
 
     def seeds(self, slots: Slots) -> list[int]:
         seeds: list[int] = self._seeds[self._trajectory[slots]].tolist()
@@ -225,20 +225,3 @@ class _Rollout:
 
     def trajectories(self) -> Trajectories:
         return Trajectories(self._rewards, self._lengths, self._steps)
-
-
-class _Recorder:
-    """Collects observations in the order in which they are made, and returns them by trajectory."""
-
-    def __init__(self) -> None:
-        self._entries: list[tuple[Slots, NDArray[np.int64], Any]] = []
-
-    def add(self, rows: Slots, steps: NDArray[np.int64], observations: Any) -> None:
-        """Adds the observations of some trajectories, each after its number of steps."""
-        self._entries.append((rows, steps, observations))
-
-    def batch(self, steps: NDArray[np.int64]) -> Any:
-        """Returns all observations, ``steps + 1`` for one trajectory after the other."""
-        rows, taken, batches = zip(*self._entries, strict=True)
-        order = np.argsort(starts_of(steps + 1)[np.concatenate(rows)] + np.concatenate(taken))
-        return take(stack(batches), order)

@@ -21,21 +21,13 @@ _GENERATOR = "threefry2x32"  # whatever JAX's default is: its keys are the 64 bi
 
 
 class Batch(NamedTuple):
-    """Trajectories that run in lockstep, one in each row.
-
-    Attributes:
-        keys: the random keys.
-        states: the environments' states.
-        observations: the last observations.
-        ends: number of steps after which the environment terminated; a very large number if it did not.
-        values: the critic's values of the observations; zero without a critic.
-    """
+    """Trajectories that run in lockstep, one in each row."""
 
     keys: jax.Array
     states: Tree
     observations: Tree
-    ends: jax.Array
-    values: jax.Array
+    ends: jax.Array  # steps after which the environment terminated; a very large number if it did not
+    values: jax.Array  # the critic's values of the observations; zero without a critic
 
 
 class Programs:

@@ -125,22 +125,18 @@ class JaxSimulator:
         return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        """See :meth:`rido.simulators.base.Simulator.rollout`."""
         parts, order = self._collect(lengths, seeds, observing=False)
         return join_trajectories([part.trajectories for part in parts], order)
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        """See :meth:`rido.simulators.base.ObservingSimulator.observe`."""
         return join_observed(*self._collect(lengths, seeds, observing=True))
 
     def starts(self, seeds: Sequence[int]) -> Any:
-        """See :meth:`rido.simulators.base.ObservingSimulator.starts`."""
         start, words = self._programs_for(None).start, split_seeds(seeds)
         parts = [start(_filled(words, first, size)) for first, size in self._batching.split(len(words))]
         return take(stack([jax.device_get(part.observations) for part in parts]), np.arange(len(words)))
 
     def start_values(self, source: np.random.SeedSequence, first: int, count: int, critic: Any) -> NDArray[np.float64]:
-        """See :meth:`rido.simulators.base.SummarisingSimulator.start_values`."""
         programs = self._programs_for(critic)
         parts = [
             programs.start(programs.seeds(seed_words(source, first + row), count=size)).values

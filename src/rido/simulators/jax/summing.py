@@ -22,17 +22,11 @@ _PRECISION = jax.lax.Precision.HIGHEST  # of sums: fewer digits would bias them
 
 
 class Deviations(NamedTuple):
-    """The numbers of a batch so far, less the centre.
+    """The numbers of a batch so far, less the centre."""
 
-    Attributes:
-        numbers: shape (channels, steps, rows).
-        row: the first trajectory's index in the schedule.
-        first: the next step.
-    """
-
-    numbers: jax.Array
-    row: jax.Array
-    first: jax.Array
+    numbers: jax.Array  # shape (channels, steps, rows)
+    row: jax.Array  # the first trajectory's index in the schedule
+    first: jax.Array  # the next step
 
 
 class SummingPrograms(Programs):
@@ -44,12 +38,7 @@ class SummingPrograms(Programs):
         self.add = jax.jit(self._add, static_argnames="blocks", donate_argnames=("deviations", "tables"))
 
     def empty_tables(self, planned: NDArray[np.int32], before: Summarised | None) -> Tables:
-        """Returns the sums over no trajectory; see :class:`rido.core.summaries.Summary`.
-
-        Args:
-            planned: how many trajectories take each step.
-            before: earlier sums whose centre is used; if not given, the means of the first batch are.
-        """
+        """Returns sums over no trajectory, with the centre of earlier sums or else the means of the first batch."""
         centre = np.zeros((self.channels, self.width), dtype=np.float32)
         if before is not None:
             summaries = [before.rewards] if before.signal is None else [before.rewards, before.signal]
@@ -64,13 +53,7 @@ class SummingPrograms(Programs):
         }
 
     def _begin(self, words: jax.Array, row: jax.Array, rows: int) -> tuple[Batch, Deviations]:
-        """Starts a batch of trajectories.
-
-        Args:
-            words: what their seeds are made of, from :func:`seed_words`.
-            row: the first trajectory's index in the schedule.
-            rows: number of trajectories.
-        """
+        """Starts a batch of trajectories, the first of which is number ``row`` of the schedule."""
         batch = self._start(self.seeds(words, count=rows))
         return batch, Deviations(zeros(self.channels, self.width, rows), row, jnp.int32(0))
 

@@ -48,19 +48,12 @@ class PoolSettings(TypedDict, total=False):
 
 @dataclass(eq=False)
 class Chunk:
-    """Rows of a request that one worker runs.
+    """Rows of a request that one worker runs."""
 
-    Attributes:
-        number: unique in the simulator's life, so that late answers to an earlier request are recognised.
-        rows: the rows of the request.
-        call: the simulator's method and its arguments.
-        failures: reasons for which it was lost with a worker.
-    """
-
-    number: int
+    number: int  # never used again, so that late answers to an earlier request are recognised
     rows: NDArray[np.intp]
-    call: tuple[str, tuple[Any, ...]]
-    failures: list[str] = field(default_factory=list)
+    call: tuple[str, tuple[Any, ...]]  # the simulator's method and its arguments
+    failures: list[str] = field(default_factory=list)  # why it was lost with a worker, each time
 
 
 @dataclass(eq=False)
@@ -74,7 +67,7 @@ class _WorkerState:
 
 
 class PoolSimulator(ABC):
-    """A simulator whose trajectories are run by workers; subclasses start the workers and talk to them.
+    """A simulator whose trajectories are run by workers, which subclasses start and talk to.
 
     Args:
         env: an id, or a function that makes an environment.
@@ -114,15 +107,12 @@ class PoolSimulator(ABC):
         self.failures = 0
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        """See :meth:`rido.simulators.base.Simulator.rollout`."""
         return join_trajectories(*self._collect("rollout", check_request(lengths, seeds, self._horizon), seeds))
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        """See :meth:`rido.simulators.base.ObservingSimulator.observe`."""
         return join_observed(*self._collect("observe", check_request(lengths, seeds, self._horizon), seeds))
 
     def starts(self, seeds: Sequence[int]) -> Any:
-        """See :meth:`rido.simulators.base.ObservingSimulator.starts`."""
         parts, rows = self._collect("starts", None, seeds)
         return take(stack(parts), np.argsort(rows))
 
@@ -164,12 +154,8 @@ class PoolSimulator(ABC):
         """Starts a worker, and ends the one that was in this slot before."""
 
     @abstractmethod
-    def _send(self, slot: int, chunk: Chunk) -> None:
-        """Sends a chunk to a worker; raises nothing if the worker is gone."""
-
-    @abstractmethod
-    def _request_heartbeat(self, slot: int) -> None:
-        """Asks a worker for a heartbeat; raises nothing if the worker is gone."""
+    def _send(self, slot: int, chunk: Chunk | None) -> None:
+        """Sends a chunk to a worker, or asks for a heartbeat (None); raises nothing if the worker is gone."""
 
     @abstractmethod
     def _poll(self, seconds: float) -> list[tuple[int, Event]]:
@@ -272,7 +258,7 @@ class PoolSimulator(ABC):
                 self._replace(slot, f"took no step for {self._timeout:g} seconds (timeout)")
             elif worker.chunks and silent > self._timeout / 4 and not worker.asked:
                 worker.asked = True
-                self._request_heartbeat(slot)
+                self._send(slot, None)
 
     def _start(self, slot: int) -> None:
         self._workers[slot] = _WorkerState(time.monotonic())
@@ -307,11 +293,6 @@ def split(costs: NDArray[np.int64], workers: int, num_envs: int) -> list[NDArray
     A chunk has half of a worker's fair share of the remaining cost. It has at least a quarter as many rows as a worker
     has environments, because few rows cost about as much as many where they are vectorised, and at most twice as many,
     which limits the loss with a worker.
-
-    Args:
-        costs: of each row.
-        workers: number of workers.
-        num_envs: rows that a worker runs side by side.
 
     Example:
         >>> split(np.array([1, 9, 5, 3]), 2, 2)

@@ -21,13 +21,7 @@ from rido.simulators.parallel.worker import Event, Gone, RemoteSimulator
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-_THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
+_THREADED_LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM", "NUMEXPR_NUM")
 _WORKER_CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
     "from rido.simulators.parallel.processes import main; main()"
@@ -73,11 +67,8 @@ class WorkerSimulator(PoolSimulator):
             self._processes[slot].end()
         self._processes[slot] = _WorkerProcess(self._content)
 
-    def _send(self, slot: int, chunk: Chunk) -> None:
-        self._processes[slot].send((chunk.number, *chunk.call))
-
-    def _request_heartbeat(self, slot: int) -> None:
-        self._processes[slot].send(None)
+    def _send(self, slot: int, chunk: Chunk | None) -> None:
+        self._processes[slot].send(None if chunk is None else (chunk.number, *chunk.call))
 
     def _poll(self, seconds: float) -> list[tuple[int, Event]]:
         from multiprocessing.connection import wait
@@ -105,7 +96,7 @@ class _WorkerProcess:
                 [sys.executable, "-c", _WORKER_CODE, str(theirs.fileno()), json.dumps(sys.path)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **dict.fromkeys(_THREAD_VARIABLES, "1")},  # libraries read it when they are loaded
+                env={**os.environ, **{f"{library}_THREADS": "1" for library in _THREADED_LIBRARIES}},
             )
         self.connection = Connection(ours.detach())
         self.send(content)

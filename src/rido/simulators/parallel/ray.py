@@ -80,11 +80,10 @@ class RaySimulator(PoolSimulator):
         self.actors[slot] = self._make.remote(self._content_reference)
         self._pending[self.actors[slot].open.remote()] = slot
 
-    def _send(self, slot: int, chunk: Chunk) -> None:
-        self._pending[self.actors[slot].run.remote(chunk.number, *chunk.call)] = slot
-
-    def _request_heartbeat(self, slot: int) -> None:
-        self._pending[self.actors[slot].heartbeat.remote()] = slot
+    def _send(self, slot: int, chunk: Chunk | None) -> None:
+        actor = self.actors[slot]
+        answer = actor.heartbeat.remote() if chunk is None else actor.run.remote(chunk.number, *chunk.call)
+        self._pending[answer] = slot
 
     def _poll(self, seconds: float) -> list[tuple[int, Event]]:
         finished, _ = ray.wait(list(self._pending), num_returns=1, timeout=seconds)
@@ -112,14 +111,9 @@ class RaySimulator(PoolSimulator):
 
 
 def _connect(address: str | None, num_actors: int | None, num_cpus: float) -> None:
-    if address is not None:
-        ray.init(address=address, logging_level=logging.WARNING)
-        return
-    ray.init(
-        address="local",
-        num_cpus=None if num_actors is None else max(1, round(num_actors * num_cpus)),
-        include_dashboard=False,
-        object_store_memory=_OBJECT_STORE_BYTES,
-        log_to_driver=False,
-        logging_level=logging.WARNING,
-    )
+    settings: dict[str, Any] = {"address": address}
+    if address is None:
+        processors = None if num_actors is None else max(1, round(num_actors * num_cpus))
+        memory = dict(object_store_memory=_OBJECT_STORE_BYTES)
+        settings = dict(address="local", num_cpus=processors, include_dashboard=False, log_to_driver=False, **memory)
+    ray.init(**settings, logging_level=logging.WARNING)
