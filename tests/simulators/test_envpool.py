@@ -1,4 +1,4 @@
-"""EnvPool: what its environments give is what Gymnasium's give, with seeds, in any number of threads."""
+"""EnvPool gives the same distribution as Gymnasium, and the same bits for the same seeds in any number of threads."""
 
 import numpy as np
 import pytest

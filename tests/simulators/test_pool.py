@@ -33,7 +33,7 @@ class LocalPool(PoolSimulator):
         self.simulators[slot], self.inbox[slot] = RemoteSimulator(self._content), deque([("open",)])
 
     def _send(self, slot, chunk):
-        assert chunk is not None, "nobody is silent here"
+        assert chunk is not None, "no heartbeat is needed here"
         self.inbox[slot].append(("run", chunk.number, *chunk.call))
         self.most = max(self.most, len(self.inbox[slot]))
 
@@ -107,7 +107,7 @@ def test_trajectories_that_kill_their_worker_every_time_are_named():
     ):
         simulator.rollout(LENGTHS, SEEDS)
     simulator.killer = None
-    assert_same(simulator, REFERENCE, LENGTHS, SEEDS)  # what was left of the failed request does not get in the way
+    assert_same(simulator, REFERENCE, LENGTHS, SEEDS)  # chunks of the failed request are ignored
 
 
 def test_workers_that_never_get_ready_are_given_up():

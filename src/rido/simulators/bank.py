@@ -23,10 +23,7 @@ class BankSimulator:
         observations: shape (rows, horizon + 1, ...), before each step and after the last one. Only critics need them.
 
     Attributes:
-        num_envs: a good number of trajectories to ask for at once.
         rewards: the rewards, zero after each row's end (read-only).
-        steps: transitions of each row.
-        observations: the observations, if they were recorded.
         policy: the policy that acted, for ``critic="policy"``; None if it is not known.
 
     Example:
@@ -37,7 +34,7 @@ class BankSimulator:
         3.5
     """
 
-    num_envs = 1 << 16  # drawing is cheap
+    num_envs = 1 << 16  # drawing is cheap, so ask for many at once
     observation_space = None
     policy: Any = None
 
@@ -55,9 +52,8 @@ class BankSimulator:
         self.rewards.flags.writeable = False
         self.observations = None if observations is None else np.asarray(observations)
         if self.observations is not None and self.observations.shape[:2] != (rows, horizon + 1):
-            raise ValueError(
-                f"observations must have shape ({rows}, {horizon + 1}, ...), got {self.observations.shape}"
-            )
+            shape = self.observations.shape
+            raise ValueError(f"observations must have shape ({rows}, {horizon + 1}, ...), got {shape}")
 
     @property
     def capabilities(self) -> Capabilities:

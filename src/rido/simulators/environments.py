@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -223,6 +223,12 @@ def open_environments(env: Any, *, horizon: int, env_kwargs: Mapping[str, Any], 
     return SingleEnvironments([first], env, num_envs or _MOST_SINGLE)
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns the end of an error message: the known names that come close, if any."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
 def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     """Returns Gymnasium's entry for an id, or raises with the ids that come close."""
     module, _, name = env_id.rpartition(":")
@@ -234,8 +240,7 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     try:
         spec = gym.spec(name)
     except gym.error.Error:
-        close = difflib.get_close_matches(name, gym.registry, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        hint = did_you_mean(name, gym.registry)
         raise ValueError(f"env must be a registered environment, got {env_id!r}{hint}") from None
     assert spec is not None
     return spec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import threading
@@ -18,7 +17,7 @@ from rido.core import checks
 from rido.core.trajectories import Trajectories
 from rido.policies.base import Policy, resolve_policy, take
 from rido.simulators.base import Capabilities, Observed, SimulationError, narrow_seed
-from rido.simulators.environments import Environments, SlotError, Slots, Step
+from rido.simulators.environments import Environments, SlotError, Slots, Step, did_you_mean
 from rido.simulators.gymnasium import EnvironmentsSimulator
 from rido.simulators.requests import check_request, join_observed, join_trajectories
 from rido.storage.fingerprint import fingerprint
@@ -55,7 +54,7 @@ class EnvPoolSimulator:
         reproducible: whether a trajectory depends on its seed alone.
 
     Attributes:
-        num_envs: environments side by side at most.
+        num_envs: environments side by side.
         reproducible: whether the same seeds give the same trajectories.
     """
 
@@ -74,8 +73,7 @@ class EnvPoolSimulator:
     ) -> None:
         known = envpool.list_all_envs()
         if env not in known:
-            close = difflib.get_close_matches(str(env), known, n=3, cutoff=0.5)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            hint = did_you_mean(str(env), known)
             raise ValueError(f"env must be one of the {len(known)} ids that EnvPool has, got {env!r}{hint}")
         if policy is None:
             raise ValueError('policy must be given: an agent, a function of observations, or "random"')

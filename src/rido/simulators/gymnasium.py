@@ -101,7 +101,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         deterministic: whether an agent takes its most likely action or samples one.
 
     Attributes:
-        num_envs: sub-environments side by side at most.
+        num_envs: the largest number of sub-environments side by side.
         policy: the resolved policy.
         observation_space: of one environment.
     """

@@ -68,13 +68,7 @@ class DomainVectorEnv(VectorEnv[Array, npt.NDArray[Any], npt.NDArray[Any]]):
 
     @abstractmethod
     def transition(self, states: Array, actions: npt.NDArray[Any], noise: Array) -> tuple[Array, Array]:
-        """Returns the next states, in a new array, and the rewards.
-
-        Args:
-            states: one row per sub-environment.
-            actions: one row per sub-environment.
-            noise: standard normal variates, ``noise_size`` per row.
-        """
+        """Returns the next states, in a new array, and the rewards; all arguments have a row per sub-environment."""
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""The paper's linear-quadratic-Gaussian domain, its optimal policy and what is known of it in closed form.
+"""The paper's linear-quadratic-Gaussian domain, its optimal policy and its closed forms.
 
     s_0 ~ U[-80, 80],   s_{t+1} = s_t + (a_t + xi_t) + eta_t,   R_t = s_t^2 + (a_t + xi_t)^2
 
@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
 from rido.simulators.envs.base import Array, DomainEnv, DomainVectorEnv, NoiseReading, deviation
@@ -46,7 +46,7 @@ class LQGVectorEnv(DomainVectorEnv):
         """Uniform on [-80, 80]."""
         return generator.uniform(-START, START, size=1)
 
-    def transition(self, states: Array, actions: npt.NDArray[np.float64], noise: Array) -> tuple[Array, Array]:
+    def transition(self, states: Array, actions: NDArray[np.float64], noise: Array) -> tuple[Array, Array]:
         """Adds the noisy action and the system's noise; the reward is quadratic in state and noisy action."""
         scaled = self._deviation * noise
         controls = actions + scaled[:, :1]
@@ -92,12 +92,7 @@ def riccati_gain(gamma: float) -> float:
 
 
 def value(
-    states: npt.ArrayLike,
-    steps_to_go: int,
-    gamma: float,
-    *,
-    gain: float | None = None,
-    noise: NoiseReading = "variance",
+    states: ArrayLike, steps_to_go: int, gamma: float, *, gain: float | None = None, noise: NoiseReading = "variance"
 ) -> Array:
     """Returns the expected discounted sum of the next rewards under the linear policy, for each state.
 

@@ -45,7 +45,7 @@ class Batching:
     def split(self, count: int) -> Iterator[tuple[int, int]]:
         """Cuts ``count`` rows into batches; yields the first row and the size of each.
 
-        The last batch may be larger than what is left: at most by a third, or of the smallest size.
+        A batch may be larger than the remaining rows: by at most a third, or if it is of the smallest size.
         """
         first = 0
         while (left := count - first) > 0:

@@ -17,7 +17,7 @@ from rido.simulators.jax.envs import JaxEnv
 Tree = Any
 
 _NEVER = np.int32(np.iinfo(np.int32).max)
-_GENERATOR = "threefry2x32"  # whatever JAX's default is: its keys are the 64 bits of a seed
+_GENERATOR = "threefry2x32"  # not JAX's default, which users can change: its keys are the 64 bits of a seed
 
 
 class Batch(NamedTuple):

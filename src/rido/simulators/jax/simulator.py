@@ -31,13 +31,7 @@ _MOST_AT_ONCE = 1 << 30  # trajectories of one schedule, which the device counts
 
 @dataclass(frozen=True)
 class JaxPolicy:
-    """A policy as a JAX function.
-
-    Attributes:
-        function: from an observation to an action, or from an observation and a parameter ``key``.
-        name: of the policy in results.
-        reproducible: whether its randomness comes from the seed.
-    """
+    """A JAX function from an observation to an action, or from an observation and a parameter ``key``."""
 
     function: Callable[..., Any]
     name: str
@@ -45,7 +39,6 @@ class JaxPolicy:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the function."""
         return identify("policy", self.function)
 
 
@@ -70,12 +63,10 @@ class JaxSimulator:
 
     Attributes:
         num_envs: trajectories that run together at most.
-        policy: the policy.
-        observation_space: None: observations are plain arrays.
         name: of the environment in results.
     """
 
-    observation_space = None
+    observation_space = None  # observations are plain arrays
 
     def __init__(
         self,
@@ -158,9 +149,8 @@ class JaxSimulator:
         parts = -(-schedule.trajectories // _MOST_AT_ONCE)
         for part in range(parts):
             share = Schedule((schedule.counts + part) // parts)  # they add up to the counts, and never increase
-            found = sum_on_device(
-                self._programs_for(critic), self._batching, share, source, first, before if total is None else total
-            )
+            programs, earlier = self._programs_for(critic), before if total is None else total
+            found = sum_on_device(programs, self._batching, share, source, first, earlier)
             for summary, name in ((found.rewards, "rewards"), (found.signal, "critic")):
                 if summary is not None and not np.isfinite(np.triu(summary.products)).all():
                     self._raise_overflow(name, share, source, first)
@@ -266,7 +256,7 @@ def _notes(backend: str, flags: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _SameObject:
-    """Compares by identity what may not be hashable, as a key of the cache of programs."""
+    """A cache key that compares by identity, for objects that may not be hashable."""
 
     thing: Any
 

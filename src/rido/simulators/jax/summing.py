@@ -44,10 +44,10 @@ class SummingPrograms(Programs):
             summaries = [before.rewards] if before.signal is None else [before.rewards, before.signal]
             centre[:, : self.horizon] = [summary.centre for summary in summaries]
         return {
-            "planned": jnp.asarray(planned),
+            "planned": jnp.array(planned),
             "uncentred": jnp.bool_(before is None),
             "taken": jnp.zeros(self.width, dtype=jnp.int32),
-            "centre": jnp.asarray(centre),
+            "centre": jnp.array(centre),
             "sums": zeros(self.channels, self.width, self.width),
             "products": zeros(self.channels, self.width, self.width),
         }

@@ -80,8 +80,6 @@ class PoolSimulator(ABC):
 
     Attributes:
         num_envs: environments side by side, in all workers together.
-        policy: name of the policy, and whether it is reproducible.
-        observation_space: of one environment.
         failures: number of workers lost so far.
     """
 
@@ -133,7 +131,7 @@ class PoolSimulator(ABC):
         return Capabilities(observes=True, policy=self.policy, load_policy=load_policy)
 
     def _simulator_here(self) -> GymnasiumSimulator:
-        """Makes in this process what each worker has, for its policy and its fingerprint."""
+        """Returns the workers' simulator, made in this process, for its policy and its fingerprint."""
         simulator = deserialize(self._content)
         simulator.close()
         return simulator

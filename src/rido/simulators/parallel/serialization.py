@@ -24,7 +24,7 @@ def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
     """Returns the arguments of a :class:`GymnasiumSimulator` as bytes.
 
     Functions are sent as code where they cannot be imported, agents as the content of their files: a worker that
-    starts later, or on another machine, gets what was there when the evaluation began.
+    starts later, or on another machine, gets the same ones as when the evaluation began.
 
     Args:
         env: an environment's id, or something that can be pickled.
