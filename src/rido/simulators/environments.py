@@ -1,7 +1,5 @@
 """One interface to sub-environments, whether the user passed an id, a function, an environment or a VectorEnv."""
 
-from __future__ import annotations
-
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence

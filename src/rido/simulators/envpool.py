@@ -1,7 +1,5 @@
 """Trajectories from EnvPool, which steps many environments in C++ threads; needs the extra ``envpool``."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import threading

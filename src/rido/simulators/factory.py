@@ -1,7 +1,5 @@
 """Which simulator runs an environment, and over which horizon, where the user leaves it open."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Names of environments in results, and the fingerprints by which a run file recognises its run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rido.simulators.base import describe

@@ -3,8 +3,6 @@
 A domain says how a trajectory starts and how a batch of states moves on. A single environment is a batch of one row.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal

@@ -6,8 +6,6 @@ for FirstStep and 2.5 gamma^(horizon - 1) for LastStep, and the only weight that
 gamma^2t (10 + 1/4) with the noise read as a variance.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import gymnasium as gym

@@ -6,8 +6,6 @@ The reward is a cost (the paper's sign). Under a linear policy a = -K s the stat
 order one, so its moments, and with them the expected return and the weights f_t, follow by recursion.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The paper's two-dimensional continuous navigation: walk to a goal, noisy rewards only there."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt

@@ -1,7 +1,5 @@
 """Ids of the paper's domains, and the policy that the paper evaluates in each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

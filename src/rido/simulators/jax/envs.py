@@ -1,7 +1,5 @@
 """Environments as pure JAX functions: the paper's domains, Pendulum, and adapters for gymnax, Brax and MJX."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Compiled programs for the device: start trajectories, and run them in lockstep for some steps."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Trajectories from pure JAX environments, in lockstep on any device."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os

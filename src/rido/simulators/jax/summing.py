@@ -1,7 +1,5 @@
 """Sums over trajectories on the device: rewards are added up where they are made, and only T x T tables are copied."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ present one, and runs whole trajectories: nothing is sent for a single step. A w
 replaced, and its chunks are run again. Every trajectory depends on its own seed alone, so results stay the same.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections import deque

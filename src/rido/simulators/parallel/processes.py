@@ -1,7 +1,5 @@
 """Trajectories from several processes on one machine."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -19,7 +17,7 @@ from rido.simulators.parallel.pool import Chunk, PoolSettings, PoolSimulator
 from rido.simulators.parallel.worker import Event, Gone, RemoteSimulator
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
+    pass
 
 _THREADED_LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM", "NUMEXPR_NUM")
 _WORKER_CODE = (

@@ -1,7 +1,5 @@
 """Trajectories from a Ray cluster; needs the extra ``ray``."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 from typing import Any, Unpack
