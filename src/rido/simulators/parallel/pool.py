@@ -290,6 +290,11 @@ def split(costs: NDArray[np.int64], workers: int, num_envs: int) -> list[NDArray
     has environments, because few rows cost about as much as many where they are vectorised, and at most twice as many,
     which limits the loss with a worker.
 
+    Args:
+        costs: of each row.
+        workers: number of workers.
+        num_envs: rows that a worker runs side by side.
+
     Example:
         >>> split(np.array([1, 9, 5, 3]), 2, 2)
         [array([1]), array([2]), array([3]), array([0])]
