@@ -1,4 +1,4 @@
-"""EnvPool: what its environments give is what Gymnasium's give, with seeds, in any number of threads."""
+"""EnvPool gives the same distribution as Gymnasium, and the same bits for the same seeds in any number of threads."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def test_bit_identical_for_any_number_of_environments_and_threads(env, policy):
     for num_envs, threads in ((1, 1), (3, 2), (32, 2)):
         simulator = EnvPoolSimulator(env, policy, horizon=40, num_envs=num_envs, threads=threads)
         assert_same(simulator, reference, LENGTHS, SEEDS)
-        assert simulator.reproducible and not simulator.warnings
+        assert simulator.reproducible and not simulator.capabilities.notes
     alone = [reference.rollout(LENGTHS[i : i + 1], SEEDS[i : i + 1]).flat for i in range(LENGTHS.size)]
     np.testing.assert_array_equal(np.concatenate(alone), reference.rollout(LENGTHS, SEEDS).flat)
     longer = reference.rollout(np.full(LENGTHS.size, 40), SEEDS).rewards
@@ -71,7 +71,7 @@ def test_without_seeds_the_result_says_so():
     one, other = (simulator.rollout(LENGTHS, SEEDS) for _ in range(2))
     assert not np.array_equal(one.steps, other.steps)
     assert not simulator.reproducible
-    assert simulator.warnings == ("EnvPool draws starts and noise that the seed does not control",)
+    assert simulator.capabilities.notes == ("EnvPool draws starts and noise that the seed does not control",)
 
 
 def test_evaluation_agrees_with_gymnasium():

@@ -1,4 +1,4 @@
-"""What a simulator shows of its observations is what happened, wherever and beside whatever it happened."""
+"""Observations belong to their rewards, in every simulator and in any batch."""
 
 from functools import partial
 

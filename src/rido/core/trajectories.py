@@ -56,12 +56,12 @@ class Trajectories:
         if flat.shape != (lengths.sum(),):
             raise ValueError(f"rewards must hold {lengths.sum()} planned steps, got shape {flat.shape}")
         if steps is not lengths:
-            flat[_positions(lengths) >= np.repeat(steps, lengths)] = 0
+            flat[positions(lengths) >= np.repeat(steps, lengths)] = 0
         if not np.isfinite(flat).all():
             first = int(np.argmin(np.isfinite(flat)))
             row = int(np.searchsorted(np.cumsum(lengths), first, side="right"))
             raise ValueError(
-                f"rewards must be finite, got {flat[first]} in trajectory {row} at step {_positions(lengths)[first]}"
+                f"rewards must be finite, got {flat[first]} in trajectory {row} at step {positions(lengths)[first]}"
             )
         for name, array in (("flat", flat), ("lengths", lengths), ("steps", steps)):
             array.flags.writeable = False
@@ -111,6 +111,22 @@ def pad(flat: NDArray[np.float64], lengths: NDArray[np.int64], width: int) -> ND
     return rows
 
 
-def _positions(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the time step of each entry of trajectories that stand one after the other."""
-    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the index at which each piece begins, for pieces of these sizes one after the other in an array.
+
+    Example:
+        >>> starts_of(np.array([3, 1, 2]))
+        array([0, 3, 4])
+    """
+    starts: NDArray[np.int64] = np.cumsum(sizes) - sizes
+    return starts
+
+
+def positions(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the position of each entry within its piece, for pieces of these sizes one after the other in an array.
+
+    Example:
+        >>> positions(np.array([3, 1, 2]))
+        array([0, 1, 2, 0, 0, 1])
+    """
+    return np.arange(sizes.sum()) - np.repeat(starts_of(sizes), sizes)

@@ -1,4 +1,4 @@
-"""Trajectories that were recorded once, drawn again and again: studies of many repetitions become affordable."""
+"""Recorded trajectories, drawn with replacement: studies of many repetitions become affordable."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,23 +12,19 @@ from rido.simulators.base import Capabilities, Observed
 
 
 class BankSimulator:
-    """A simulator whose world is a bank of full-length trajectories.
+    """A simulator that draws from a bank of recorded full-length trajectories.
 
-    A seed picks a row, all rows alike, and a shorter trajectory is the beginning of its row. The expected return is
-    therefore known: it is the mean return of the rows.
+    A seed picks a row, all rows with equal probability, and a shorter trajectory is the beginning of its row. So the
+    expected return is known: the mean return of the rows.
 
     Args:
         rewards: shape (rows, horizon).
-        steps: transitions after which the environment ended each row; the horizon if not given.
-        observations: shape (rows, horizon + 1, ...), what was observed before each step and after the last one. Only
-            needed for a critic.
+        steps: transitions after which the environment terminated each row; the horizon if not given.
+        observations: shape (rows, horizon + 1, ...), before each step and after the last one. Only critics need them.
 
     Attributes:
-        num_envs: trajectories that are a good number to ask for at once.
         rewards: the rewards, zero after each row's end (read-only).
-        steps: transitions after which the environment ended each row.
-        observations: what was observed, if it is known.
-        policy: the policy that acted, for a critic that is the agent's own; None if it is not known.
+        policy: the policy that acted, for ``critic="policy"``; None if it is not known.
 
     Example:
         >>> bank = BankSimulator([[1.0, 2.0], [3.0, 4.0]])
@@ -38,7 +34,7 @@ class BankSimulator:
         3.5
     """
 
-    num_envs = 1 << 16  # everything at once
+    num_envs = 1 << 16  # drawing is cheap, so ask for many at once
     observation_space = None
     policy: Any = None
 
@@ -56,13 +52,12 @@ class BankSimulator:
         self.rewards.flags.writeable = False
         self.observations = None if observations is None else np.asarray(observations)
         if self.observations is not None and self.observations.shape[:2] != (rows, horizon + 1):
-            raise ValueError(
-                f"observations must have shape ({rows}, {horizon + 1}, ...), got {self.observations.shape}"
-            )
+            shape = self.observations.shape
+            raise ValueError(f"observations must have shape ({rows}, {horizon + 1}, ...), got {shape}")
 
     @property
     def capabilities(self) -> Capabilities:
-        """It observes where observations were recorded."""
+        """It returns observations if they were recorded."""
         return Capabilities(observes=self.observations is not None, policy=self.policy, load_policy=lambda: self.policy)
 
     def expected_return(self, gamma: float) -> float:
@@ -76,7 +71,7 @@ class BankSimulator:
         return Trajectories(self.rewards[rows][planned], lengths, np.minimum(self.steps[rows], lengths))
 
     def observe(self, lengths: ArrayLike, seeds: Sequence[int]) -> Observed:
-        """Returns the beginnings of the rows that the seeds pick, and what was observed."""
+        """Returns the beginnings of the rows that the seeds pick, with their observations."""
         trajectories, rows = self.rollout(lengths, seeds), self._rows(seeds)
         observations = self._require_observations()
         seen = np.arange(observations.shape[1]) <= trajectories.steps[:, None]

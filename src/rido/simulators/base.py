@@ -1,4 +1,4 @@
-"""Simulator: the one method that evaluation needs of any simulator, two more that a critic needs, and how they fail."""
+"""The interface of simulators: ``rollout``, what some of them can do beyond it, their seeds, and how they fail."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from rido.core.trajectories import Trajectories
 NARROW_BITS = 31
 """Bits of a seed that every back end takes: EnvPool's are non-negative int32."""
 
-_PERMUTATION = 31  # of spawn keys: what the lower bits of seeds are permuted by
+_PERMUTATION_KEY = 31  # last spawn key of the random numbers that permute the lower bits of seeds
 
 
 class Simulator(Protocol):
-    """Anything that can collect trajectories of given lengths from given seeds.
+    """Anything that collects trajectories of given lengths from given seeds.
+
+    A simulator declares what else it can do in an attribute ``capabilities``, a :class:`Capabilities`, if at all. A run
+    file identifies a simulator by its content. One whose content cannot be read needs a string attribute ``name``, and
+    one that changes while it is used a string attribute ``fingerprint``; they must differ where the returns differ.
 
     Attributes:
-        num_envs: trajectories that it runs side by side; a good number to ask for at once.
-
-    Where a run is recorded, a simulator is known by its content. Attributes ``name``, for one whose content cannot be
-    read, and ``fingerprint``, for one that changes while it is used, are strings that say which one it is. What else
-    there is to know of a simulator it declares in an attribute ``capabilities``, if it has any.
+        num_envs: trajectories that run side by side; a good number to ask for at once.
     """
 
     num_envs: int
@@ -34,7 +34,7 @@ class Simulator(Protocol):
         """Collects one trajectory per length, each from its own seed, and returns them in the same order.
 
         A trajectory depends on its seed only: not on its length (a shorter one is a prefix of a longer one), nor on
-        the other trajectories or on how many run side by side. It ends early where the environment ends it.
+        the other trajectories or on how many run side by side. It ends early where the environment terminates.
 
         Raises:
             SimulationError: a trajectory could not be collected.
@@ -44,13 +44,13 @@ class Simulator(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Trajectories together with what was observed on the way.
+    """Trajectories with their observations.
 
     Attributes:
         trajectories: the rewards.
-        observations: a batch, rows first (a dictionary or tuple of such arrays where the space is): for one trajectory
-            after the other, what was seen before each step that it took and after the last one.
-        terminated: for each trajectory, whether the environment ended it, be it at its planned length.
+        observations: a batch, rows first (a dictionary or tuple of such arrays where the space is one): for one
+            trajectory after the other, the observations before each step taken and after the last one.
+        terminated: for each trajectory, whether the environment terminated it, at its planned length or before.
     """
 
     trajectories: Trajectories
@@ -60,16 +60,13 @@ class Observed:
 
 @runtime_checkable
 class ObservingSimulator(Simulator, Protocol):
-    """A simulator that shows its observations, from which a critic can be used.
-
-    Attributes:
-        observation_space: of one environment, a ``gymnasium.Space``; None if observations are plain arrays.
-    """
+    """A simulator that returns observations, which critics need."""
 
     observation_space: Any
+    """A ``gymnasium.Space`` of one environment; None if observations are plain arrays."""
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        """Collects what ``rollout`` collects, and the observations."""
+        """Collects the same trajectories as ``rollout``, with their observations."""
         ...
 
     def starts(self, seeds: Sequence[int]) -> Any:
@@ -83,18 +80,24 @@ class Summarised:
 
     Attributes:
         rewards: sums over the rewards.
-        signal: sums over what a critic made of them, if there is one.
-        starts: the critic's value of what each trajectory saw first, if there is one.
+        signal: sums over the critic's residuals, if there is a critic.
+        starts: the critic's value of each trajectory's first observation, if there is a critic.
     """
 
     rewards: Summary
     signal: Summary | None
     starts: NDArray[np.float64] | None
 
+    def __add__(self, other: "Summarised") -> "Summarised":
+        if self.signal is None or other.signal is None or self.starts is None or other.starts is None:
+            return Summarised(self.rewards + other.rewards, None, None)
+        starts = np.concatenate([self.starts, other.starts])
+        return Summarised(self.rewards + other.rewards, self.signal + other.signal, starts)
+
 
 @runtime_checkable
 class SummarisingSimulator(Simulator, Protocol):
-    """A simulator that can keep the rewards to itself, for runs in which moving them would take longest."""
+    """A simulator that can return sums instead of rewards, for runs in which copying rewards would take longest."""
 
     def summarise(
         self,
@@ -105,24 +108,24 @@ class SummarisingSimulator(Simulator, Protocol):
         critic: Any = None,
         before: Summarised | None = None,
     ) -> Summarised:
-        """Collects the trajectories of a schedule, and returns only sums over them.
+        """Collects the trajectories of a schedule and returns sums over them.
 
         Args:
             schedule: how many samples of each step.
-            source: what the randomness comes from; that of a trajectory depends on it and the trajectory's index alone.
-            first: index of the first trajectory.
-            critic: makes a signal of the rewards, if there is one.
-            before: what came before, with which this is to be added up; best with the same centre.
+            source: the source of randomness; a trajectory depends on it and on the trajectory's index alone.
+            first: index of the first trajectory in the evaluation.
+            critic: the critic whose residuals are summed too, if there is one.
+            before: sums to which these will be added; their centre is used here too, which avoids rounding errors.
         """
         ...
 
     def start_values(self, source: np.random.SeedSequence, first: int, count: int, critic: Any) -> NDArray[np.float64]:
-        """Returns a critic's values of so many first observations, without taking a step."""
+        """Returns a critic's values of ``count`` first observations, without taking a step."""
         ...
 
 
 class PolicyInfo(Protocol):
-    """What results say of a policy, wherever it acts."""
+    """What results say of a policy, in whichever process it acts."""
 
     @property
     def name(self) -> str: ...
@@ -138,13 +141,13 @@ class Capabilities:
     Attributes:
         observes: whether it is an :class:`ObservingSimulator`, which critics need.
         summarises: whether it is a :class:`SummarisingSimulator`.
-        lockstep: whether it is asked for at most ``num_envs`` trajectories at once, and never for more or fewer because
-            of the time that they take: for devices that round by the number of rows.
-        jax_critics: whether a critic is a JAX function of one observation, run on its device.
-        environment: what its environment is called in results; None for the name of what the user passed.
-        policy: what acts; None if that is not known.
+        lockstep: whether requests should have ``num_envs`` trajectories, however long they take: the device rounds
+            differently for another number of rows.
+        jax_critics: whether a critic is a JAX function of one observation, run on the simulator's device.
+        environment: the environment's name in results; None for the name of what the user passed.
+        policy: the acting policy; None if it is not known.
         load_policy: returns the policy in this process, for its value function and its fingerprint.
-        notes: why the same seed may not give the same trajectories.
+        notes: reasons why the same seed may not give the same trajectories.
     """
 
     observes: bool = False
@@ -158,7 +161,7 @@ class Capabilities:
 
 
 def describe(simulator: Any) -> Capabilities:
-    """Returns what a simulator declares, or what its methods show if it declares nothing."""
+    """Returns the capabilities that a simulator declares, or those that its methods show if it declares none."""
     declared = getattr(simulator, "capabilities", None)
     if isinstance(declared, Capabilities):
         return declared
@@ -178,24 +181,27 @@ class SimulationError(RuntimeError):
 
     def __init__(self, trajectory: int, step: int, seed: int, reason: str) -> None:
         super().__init__(f"trajectory {trajectory} failed at step {step} (seed {seed}): {reason}")
-        self.trajectory = trajectory
-        self.step = step
-        self.seed = seed
-        self.reason = reason
+        self.trajectory, self.step, self.seed, self.reason = trajectory, step, seed, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SimulationError, (self.trajectory, self.step, self.seed, self.reason)
+
+    def at(self, trajectory: int) -> "SimulationError":
+        """Returns the same error for the trajectory's index in a larger request."""
+        return SimulationError(trajectory, self.step, self.seed, self.reason)
 
 
 def trajectory_seeds(entropy: int, first: int, count: int, *, stream: int = 0) -> list[int]:
     """Returns the seeds of trajectories ``first, ..., first + count - 1`` of an evaluation.
 
-    Each depends on the evaluation's entropy and its index alone, so it does not matter in which order or in how many
-    pieces trajectories are collected. Seeds have 63 bits. The lower 31, for environments that take no more, are a
-    permutation of the index, so that they do not repeat within 2^31 trajectories. The upper 32 are random (a
-    counter-based generator gives the numbers at any place of its sequence), so that evaluations share no seeds. Another
-    stream gives other, independent seeds.
+    A seed depends on the evaluation's entropy and the trajectory's index alone, so trajectories may be collected in
+    any order and in any number of requests. Seeds have 63 bits. The lower 31, for environments that take no more, are a
+    permutation of the index, so they do not repeat within 2^31 trajectories. The upper 32 are random, so evaluations
+    share no seeds. Another stream gives other, independent seeds.
     """
     source = seed_source(entropy, stream)
-    generator = np.random.Philox(source)
-    generator.advance(first // 4)  # it moves by blocks of four numbers
+    generator = np.random.Philox(source)  # counter-based: it can start anywhere in its sequence
+    generator.advance(first // 4)  # in blocks of four numbers
     numbers = generator.random_raw(count + first % 4)[first % 4 :]
     lower = _permute(np.arange(first, first + count, dtype=np.uint64), source)
     seeds: list[int] = (numbers >> np.uint64(32) << np.uint64(NARROW_BITS) | lower).tolist()
@@ -203,17 +209,16 @@ def trajectory_seeds(entropy: int, first: int, count: int, *, stream: int = 0) -
 
 
 def narrow_seed(seed: int) -> int:
-    """Returns a seed of 31 bits, still another one for each trajectory of an evaluation."""
+    """Returns the lower 31 bits of a seed, which still differ between the trajectories of an evaluation."""
     return seed & (1 << NARROW_BITS) - 1
 
 
 def _permute(numbers: NDArray[np.uint64], source: np.random.SeedSequence) -> NDArray[np.uint64]:
-    """Permutes the numbers below 2^31, each source in its own way.
-
-    Adding, multiplying by an odd number and xor with a shift are each invertible modulo 2^31; four rounds mix all bits.
-    """
-    keys = np.random.SeedSequence(source.entropy, spawn_key=(*source.spawn_key, _PERMUTATION)).generate_state(8)
+    """Permutes the numbers below 2^31, differently for each source."""
+    spawn_key = (*source.spawn_key, _PERMUTATION_KEY)
+    keys = np.random.SeedSequence(source.entropy, spawn_key=spawn_key).generate_state(8)
     mask = np.uint64((1 << NARROW_BITS) - 1)
+    # Adding, multiplying by an odd number and xor with a shift are invertible modulo 2^31; four rounds mix all bits.
     for add, multiply in keys.astype(np.uint64).reshape(4, 2):
         numbers = (numbers + add) * (multiply | np.uint64(1)) & mask
         numbers = numbers ^ numbers >> np.uint64(NARROW_BITS // 2)
@@ -221,5 +226,5 @@ def _permute(numbers: NDArray[np.uint64], source: np.random.SeedSequence) -> NDA
 
 
 def seed_source(entropy: int, stream: int = 0) -> np.random.SeedSequence:
-    """Returns what the randomness of an evaluation comes from; another stream gives other, independent numbers."""
+    """Returns the source of randomness of an evaluation; another stream gives other, independent numbers."""
     return np.random.SeedSequence(entropy, spawn_key=(stream,) if stream else ())

@@ -1,10 +1,9 @@
-"""Sub-environments that a simulator resets and steps as it likes, whatever the user's environment is."""
-
-from __future__ import annotations
+"""One interface to sub-environments, whether the user passed an id, a function, an environment or a VectorEnv."""
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -19,24 +18,23 @@ from rido.simulators.base import narrow_seed
 Slots = NDArray[np.intp]
 Step = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
 
-_MOST_SINGLE = 16  # more side by side make the policy's batch hardly cheaper per row
-_MOST_VECTORISED = 256
+_MOST_SINGLE = 16  # default number of environments: with more, the policy's time per row hardly falls
+_MOST_VECTORISED = 256  # default number of rows of a vectorised environment
 
 
 class SlotError(Exception):
-    """Something that went wrong in one slot; its cause is the original exception."""
+    """An error in one slot; its cause is the original exception."""
 
     def __init__(self, slot: int, reason: str) -> None:
         super().__init__(reason)
-        self.slot = slot
-        self.reason = reason
+        self.slot, self.reason = slot, reason
 
 
 class Environments(ABC):
     """Independent sub-environments in numbered slots.
 
     Attributes:
-        most: slots there are at most.
+        most: the largest number of slots.
         observation_space: of one sub-environment.
         action_space: of one sub-environment.
     """
@@ -47,7 +45,7 @@ class Environments(ABC):
 
     @abstractmethod
     def provide(self, wanted: int) -> int:
-        """Makes up to ``wanted`` slots ready and returns how many there are; forgets where they were."""
+        """Makes up to ``wanted`` slots, which must be reset before they are stepped, and returns how many there are."""
 
     @abstractmethod
     def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
@@ -55,32 +53,27 @@ class Environments(ABC):
 
     @abstractmethod
     def observe(self, slots: Slots) -> Any:
-        """Returns the present observations of the slots, as one batch that is never written to again."""
+        """Returns the present observations of the slots, in a new batch."""
 
     @abstractmethod
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
-        """Takes one step in each of the slots; returns rewards, whether each ended, whether a time limit cut it."""
+        """Takes one step in each of the slots; returns rewards, terminated and truncated."""
 
     @abstractmethod
     def close(self) -> None:
-        """Closes what was opened here."""
+        """Closes the environments that were made here."""
 
 
 class SingleEnvironments(Environments):
-    """A list of ``gymnasium.Env``: only the slots named are stepped.
+    """A list of ``gymnasium.Env``, of which any can be stepped.
 
-    Args:
-        envs: environments that are there already.
-        make: makes one more; None if there are to be no more.
-        most: slots there are at most.
+    ``make`` makes one more, up to ``most``; it is None if the user made them.
     """
 
     def __init__(self, envs: list[gym.Env[Any, Any]], make: Callable[[], gym.Env[Any, Any]] | None, most: int) -> None:
-        self._envs = envs
-        self._make = make
+        self._envs, self._make, self.most = envs, make, most
         self._observations: list[Any] = [None] * len(envs)
-        self._wide: bool | None = None  # whether seeds of more than 31 bits are taken, once that is known
-        self.most = most
+        self._takes_wide_seeds: bool | None = None  # seeds of more than 31 bits; None until one was tried
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space
 
@@ -102,28 +95,27 @@ class SingleEnvironments(Environments):
 
         Gymnasium's own generator takes any seed; ``numpy.random.seed``, which some environments call, takes 32 bits.
         """
-        if seed is None or self._wide or seed == narrow_seed(seed):
+        if seed is None or self._takes_wide_seeds or seed == narrow_seed(seed):
             return env.reset(seed=seed)
-        if self._wide is None:
+        if self._takes_wide_seeds is None:
             try:
                 result = env.reset(seed=seed)
-                self._wide = True
+                self._takes_wide_seeds = True
                 return result
             except (ValueError, OverflowError, TypeError):
-                self._wide = False
+                self._takes_wide_seeds = False
         return env.reset(seed=narrow_seed(seed))
 
     def observe(self, slots: Slots) -> Any:
         observations = [self._observations[slot] for slot in slots.tolist()]
-        if isinstance(self.observation_space, gym.spaces.Box):  # the same as below, in less time
+        if isinstance(self.observation_space, gym.spaces.Box):  # faster than the general way below
             return np.array(observations, dtype=self.observation_space.dtype)
         batch: Any = create_empty_array(self.observation_space, slots.size)
         return concatenate(self.observation_space, observations, batch)
 
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
         rewards = np.empty(slots.size)
-        terminated = np.empty(slots.size, dtype=np.bool_)
-        truncated = np.empty(slots.size, dtype=np.bool_)
+        terminated, truncated = np.empty((2, slots.size), dtype=np.bool_)
         for row, slot in enumerate(slots.tolist()):
             try:
                 result = self._envs[slot].step(actions[row])
@@ -139,25 +131,21 @@ class SingleEnvironments(Environments):
 
 
 class VectorEnvironments(Environments):
-    """A ``VectorEnv`` without autoreset: all rows are stepped together, those without a trajectory idle.
+    """A ``VectorEnv`` without autoreset. All rows are stepped together, those without a trajectory for nothing.
 
-    Args:
-        env: the vector environment.
-        make: makes one with more rows, if the present ones are too few; None if there are to be no more.
-        most: rows there are at most.
+    ``make`` makes one with more rows, up to ``most``; it is None if the user made it.
     """
 
     def __init__(
         self, env: VectorEnv[Any, Any, Any], make: Callable[[int], VectorEnv[Any, Any, Any]] | None, most: int
     ) -> None:
-        self._make = make
-        self.most = most
+        self._make, self.most = make, most
+        self.observation_space = env.single_observation_space
+        self.action_space = env.single_action_space
         self._use(env)
 
     def _use(self, env: VectorEnv[Any, Any, Any]) -> None:
         self._env = env
-        self.observation_space = env.single_observation_space
-        self.action_space = env.single_action_space
         self._observations: Any = None
         self._actions: NDArray[Any] | None = None
         self._ended = np.zeros(env.num_envs, dtype=np.bool_)
@@ -171,14 +159,14 @@ class VectorEnvironments(Environments):
 
     def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
         count = self._env.num_envs
-        # A full list of Python ints; a new dictionary each time, because Gymnasium takes the mask out of it.
-        everything: Any = [None] * count
+        all_seeds: Any = [None] * count
         for slot, seed in zip(slots.tolist(), seeds, strict=True):
-            everything[slot] = seed
+            all_seeds[slot] = seed
         mask = self._ended if self._observations is not None else np.ones(count, dtype=np.bool_)
         mask[slots] = True
         try:
-            self._observations, _ = self._env.reset(seed=everything, options={"reset_mask": mask.copy()})
+            # A new dictionary each time: Gymnasium removes the mask from it.
+            self._observations, _ = self._env.reset(seed=all_seeds, options={"reset_mask": mask.copy()})
         except Exception as error:
             raise SlotError(int(slots[0]), f"the environment's reset raised {error!r}") from error
         self._ended = np.zeros(count, dtype=np.bool_)
@@ -190,7 +178,7 @@ class VectorEnvironments(Environments):
         if self._actions is None:
             self._actions = np.repeat(actions[:1], self._env.num_envs, axis=0)
         self._actions[slots] = actions
-        if self._ended.any():  # rows that idle must not be stepped when they have ended
+        if self._ended.any():  # also rows without a trajectory must not be stepped after their end
             self.reset(np.flatnonzero(self._ended), [None] * int(self._ended.sum()))
         try:
             self._observations, rewards, terminated, truncated, _ = self._env.step(self._actions.copy())
@@ -205,23 +193,16 @@ class VectorEnvironments(Environments):
 
 
 def open_environments(env: Any, *, horizon: int, env_kwargs: Mapping[str, Any], num_envs: int | None) -> Environments:
-    """Returns sub-environments of whatever the user named or passed.
-
-    Args:
-        env: an id, a function that makes an environment, an environment, or a VectorEnv without autoreset.
-        horizon: the longest trajectory that will be asked for.
-        env_kwargs: arguments of the environment, with an id.
-        num_envs: sub-environments side by side at most.
-    """
+    """Returns the sub-environments; arguments as in :class:`rido.simulators.gymnasium.GymnasiumSimulator`."""
     if isinstance(env, str):
         return _open_id(env, horizon, env_kwargs, num_envs)
     if env_kwargs:
-        raise ValueError("env_kwargs must come with an environment's id, got them with something else")
+        raise ValueError(f"env_kwargs must come with an environment's id, got {env!r:.80}")
     if isinstance(env, VectorEnv):
-        if env.metadata.get("autoreset_mode") != AutoresetMode.DISABLED:
+        if (mode := env.metadata.get("autoreset_mode")) != AutoresetMode.DISABLED:
             raise ValueError(
-                "env must be a VectorEnv without autoreset, got autoreset_mode="
-                f"{env.metadata.get('autoreset_mode')!r}: make it with autoreset_mode=AutoresetMode.DISABLED"
+                f"env must be a VectorEnv without autoreset, got autoreset_mode={mode!r}: make it with "
+                "autoreset_mode=AutoresetMode.DISABLED"
             )
         if isinstance(env, SyncVectorEnv):
             _check_time_limit(env.envs[0], horizon)
@@ -240,8 +221,14 @@ def open_environments(env: Any, *, horizon: int, env_kwargs: Mapping[str, Any], 
     return SingleEnvironments([first], env, num_envs or _MOST_SINGLE)
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns the end of an error message: the known names that come close, if any."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
 def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
-    """Returns Gymnasium's entry for an id, or says which ids come close to it."""
+    """Returns Gymnasium's entry for an id, or raises with the ids that come close."""
     module, _, name = env_id.rpartition(":")
     if module:
         try:
@@ -251,8 +238,7 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     try:
         spec = gym.spec(name)
     except gym.error.Error:
-        close = difflib.get_close_matches(name, gym.registry, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        hint = did_you_mean(name, gym.registry)
         raise ValueError(f"env must be a registered environment, got {env_id!r}{hint}") from None
     assert spec is not None
     return spec
@@ -265,16 +251,13 @@ def _open_id(env_id: str, horizon: int, env_kwargs: Mapping[str, Any], num_envs:
             most = num_envs or _MOST_VECTORISED
 
             def make_rows(rows: int) -> VectorEnv[Any, Any, Any]:
-                return gym.make_vec(spec.id, num_envs=rows, vectorization_mode="vector_entry_point", **env_kwargs)
+                return gym.make_vec(spec.id, rows, vectorization_mode="vector_entry_point", **env_kwargs)
 
             env = make_rows(min(most, 2))
             if env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
                 return VectorEnvironments(env, make_rows, most)
             env.close()
-
-        def make() -> gym.Env[Any, Any]:
-            return gym.make(spec.id, max_episode_steps=horizon, disable_env_checker=True, **env_kwargs)
-
+        make = partial(gym.make, spec.id, max_episode_steps=horizon, disable_env_checker=True, **env_kwargs)
         return SingleEnvironments([make()], make, num_envs or _MOST_SINGLE)
     except gym.error.DependencyNotInstalled as error:
         extra = "mujoco" if "mujoco" in str(error).lower() else "all"

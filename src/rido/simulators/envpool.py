@@ -1,8 +1,5 @@
 """Trajectories from EnvPool, which steps many environments in C++ threads; needs the extra ``envpool``."""
 
-from __future__ import annotations
-
-import difflib
 import importlib
 import os
 import threading
@@ -20,13 +17,13 @@ from rido.policies.base import Policy
 from rido.policies.observations import take
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, SimulationError, narrow_seed
-from rido.simulators.environments import Environments, SlotError, Slots, Step
-from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.environments import Environments, SlotError, Slots, Step, did_you_mean
+from rido.simulators.gymnasium import EnvironmentsSimulator
 from rido.simulators.requests import check_request, join_observed, join_trajectories
 from rido.storage.fingerprint import fingerprint
 
 try:
-    envpool = importlib.import_module("envpool")  # whose types are not complete
+    envpool = importlib.import_module("envpool")  # its type hints are incomplete
 except ImportError as error:
     raise ImportError('EnvPoolSimulator needs envpool: pip install "rido[envpool]"') from error
 
@@ -34,33 +31,30 @@ _NUM_ENVS = 32
 
 
 class EnvPoolSimulator:
-    """Rolls a policy out in environments that EnvPool has.
+    """Rolls a policy out in EnvPool's environments.
 
-    EnvPool's environments are its own: other arguments than Gymnasium's, sometimes other observations, and not the
-    same trajectories for the same seed. It ignores the seed of a reset and takes seeds only when environments are
-    made. So environments are made for each trajectory, which for Ant costs what 20 steps cost; then a trajectory
-    depends on its seed alone, as with any other simulator. With ``reproducible=False`` environments are made once and
-    reset one by one: faster for short trajectories, but every run gives other ones.
+    They differ from Gymnasium's: other arguments, sometimes other observations, and other trajectories for the same
+    seed. EnvPool takes seeds only when environments are made and ignores the seed of a reset. So environments are made
+    anew for each trajectory, which for Ant costs as much as 20 steps; then a trajectory depends on its seed alone. With
+    ``reproducible=False`` environments are made once and reset one by one: faster for short trajectories, but every run
+    gives different ones.
 
-    Which trajectories run is settled before any starts, the longest first, and each is waited for: environments whose
-    episodes are short are not favoured. They run in two lanes, so that one is stepped while the policy acts in the
-    other.
+    All trajectories are assigned before any starts, the longest first, and each is waited for, so that short episodes
+    are not favoured. The environments form two halves: one is stepped while the policy acts in the other.
 
     Args:
-        env: an id that ``envpool.list_all_envs()`` has.
-        policy: what :func:`rido.policies.resolve.resolve_policy` takes.
-        horizon: the longest trajectory that will be asked for; the environments' own time limit is lifted.
+        env: one of ``envpool.list_all_envs()``.
+        policy: see :func:`rido.policies.resolve.resolve_policy`.
+        horizon: the longest trajectory that will be asked for; it replaces the environments' own time limit.
         gamma: not used; all simulators take it.
         env_kwargs: EnvPool's arguments of the environment, such as ``use_contact_force=False`` for Ant.
         num_envs: environments side by side; 32 if not given.
         deterministic: whether an agent takes its most likely action or samples one.
-        threads: of EnvPool; as many as there are processors if not given.
-        reproducible: whether a trajectory is to depend on its seed alone.
+        threads: EnvPool's threads; one for each processor if not given.
+        reproducible: whether a trajectory depends on its seed alone.
 
     Attributes:
-        num_envs: environments side by side at most.
-        policy: the resolved policy.
-        observation_space: of one environment.
+        num_envs: environments side by side.
         reproducible: whether the same seeds give the same trajectories.
     """
 
@@ -79,35 +73,29 @@ class EnvPoolSimulator:
     ) -> None:
         known = envpool.list_all_envs()
         if env not in known:
-            close = difflib.get_close_matches(str(env), known, n=3, cutoff=0.5)
-            hint = f"; did you mean {' or '.join(close)}?" if close else ""
+            hint = did_you_mean(str(env), known)
             raise ValueError(f"env must be one of the {len(known)} ids that EnvPool has, got {env!r}{hint}")
         if policy is None:
             raise ValueError('policy must be given: an agent, a function of observations, or "random"')
+        self._given = env, dict(env_kwargs or {})
         self._horizon = checks.integer("horizon", horizon, least=1)
         self.num_envs = _NUM_ENVS if num_envs is None else checks.integer("num_envs", num_envs, least=1)
         threads = (os.cpu_count() or 1) if threads is None else checks.integer("threads", threads, least=1)
-        pools = [
-            _Pool(env, self._horizon, dict(env_kwargs or {}), rows, share, reproducible)
-            for rows, share in _lanes(self.num_envs, threads)
-        ]
-        self.observation_space = pools[0].observation_space
-        self.policy = resolve_policy(
-            policy,
-            observation_space=self.observation_space,
-            action_space=pools[0].action_space,
-            deterministic=deterministic,
-        )
-        self._fresh = reproducible
+        parts = 1 if min(self.num_envs, threads) == 1 else 2
+        most, threads = -(-self.num_envs // parts), -(-threads // parts)
+        envs = [_EnvPoolEnvironments(*self._given, self._horizon, reproducible, most, threads) for _ in range(parts)]
+        self.observation_space = envs[0].observation_space
+        spaces = dict(observation_space=self.observation_space, action_space=envs[0].action_space)
+        self.policy = resolve_policy(policy, **spaces, deterministic=deterministic)
+        self._remake = reproducible
         self.reproducible = reproducible and self.policy.reproducible
-        self._given = env, dict(env_kwargs or {})
         lock = threading.Lock()
-        self._lanes = [_Lane(pool, self.policy, lock, self._horizon) for pool in pools]
+        self._halves = [_Half(part, self.policy, self._horizon, lock) for part in envs]
 
     @property
     def capabilities(self) -> Capabilities:
-        """It shows its observations, and says so where the seed does not control them."""
-        notes = () if self._fresh else ("EnvPool draws starts and noise that the seed does not control",)
+        """It returns observations; a note says so where the seed does not control the environments."""
+        notes = () if self._remake else ("EnvPool draws starts and noise that the seed does not control",)
         return Capabilities(observes=True, policy=self.policy, load_policy=lambda: self.policy, notes=notes)
 
     @property
@@ -116,92 +104,70 @@ class EnvPoolSimulator:
         return fingerprint(*self._given, self.policy.fingerprint)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        """Collects one trajectory per length, each from its own seed, and returns them in the same order."""
         return join_trajectories(*self._collect("rollout", lengths, seeds))
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        """Collects what :meth:`rollout` collects, and the observations."""
         return join_observed(*self._collect("observe", lengths, seeds))
 
     def starts(self, seeds: Sequence[int]) -> Any:
-        """Returns a batch of first observations, each from its own seed, without taking a step."""
-        return self._lanes[0].starts(seeds)
+        return self._halves[0].starts(seeds)
 
     def close(self) -> None:
         """Closes the environments."""
-        for lane in self._lanes:
-            lane.close()
+        for half in self._halves:
+            half.close()
 
     def _collect(
         self, method: str, lengths: NDArray[np.int64], seeds: Sequence[int]
     ) -> tuple[list[Any], NDArray[np.intp]]:
-        """Returns what the lanes collect, in parts, and the rows that they are of."""
+        """Runs a method of the halves; returns its results in parts, and the row of the request of each trajectory."""
         lengths = check_request(lengths, seeds, self._horizon)
         order = np.argsort(-lengths, kind="stable")
-        size = self._lanes[0].num_envs
-        if self._fresh:  # a trajectory for each environment
+        size = self._halves[0].num_envs
+        if self._remake:  # one trajectory for each environment
             groups = [order[first : first + size] for first in range(0, order.size, size)]
         else:
-            groups = [order[lane :: len(self._lanes)] for lane in range(len(self._lanes)) if lane < order.size]
+            groups = [order[half :: len(self._halves)] for half in range(min(len(self._halves), order.size))]
         waiting = iter(enumerate(groups))
         parts: dict[int, Any] = {}
 
-        def work(lane: _Lane) -> None:
+        def work(half: _Half) -> None:
             for number, rows in waiting:
                 try:
-                    parts[number] = getattr(lane, method)(lengths[rows], [seeds[row] for row in rows.tolist()])
+                    parts[number] = getattr(half, method)(lengths[rows], [seeds[row] for row in rows.tolist()])
                 except SimulationError as error:
-                    row = int(rows[error.trajectory])
-                    raise SimulationError(row, error.step, error.seed, error.reason) from error.__cause__
+                    raise error.at(int(rows[error.trajectory])) from error.__cause__
 
-        with ThreadPoolExecutor(len(self._lanes)) as executor:
-            for finished in [executor.submit(work, lane) for lane in self._lanes]:
+        with ThreadPoolExecutor(len(self._halves)) as executor:
+            for finished in [executor.submit(work, half) for half in self._halves]:
                 finished.result()
         return [parts[number] for number in range(len(groups))], np.concatenate(groups)
 
 
-def _lanes(num_envs: int, threads: int) -> list[tuple[int, int]]:
-    """Returns environments and threads of each lane."""
-    return [(num_envs, threads)] if min(num_envs, threads) == 1 else [((num_envs + 1) // 2, (threads + 1) // 2)] * 2
+class _Half(EnvironmentsSimulator):
+    """Half of the environments. The policy acts in one half at a time, because it may not be thread-safe."""
 
-
-class _Lane(GymnasiumSimulator):
-    """Half of the environments. The policy acts in one lane at a time, because it may not be made for threads."""
-
-    def __init__(self, pool: _Pool, policy: Policy, lock: threading.Lock, horizon: int) -> None:
-        self._envs = pool
-        self._horizon = horizon
+    def __init__(self, envs: Environments, policy: Policy, horizon: int, lock: threading.Lock) -> None:
+        super().__init__(envs, policy, horizon)
         self._lock = lock
-        self.policy = policy
-        self.num_envs = pool.most
-        self.observation_space = pool.observation_space
 
-    def _act(self, observations: Any, running: Any) -> NDArray[Any]:
+    def _act(self, observations: Any, rollout: Any) -> NDArray[Any]:
         with self._lock:
-            return super()._act(observations, running)
+            return super()._act(observations, rollout)
 
 
-class _Pool(Environments):
+class _EnvPoolEnvironments(Environments):
     """Environments of EnvPool in its synchronous mode, in which any of them can be reset and stepped.
 
-    Args:
-        env_id: EnvPool's id.
-        horizon: the longest trajectory.
-        arguments: of the environment.
-        most: environments there are at most.
-        threads: of EnvPool.
-        fresh: whether environments are made anew, with their seeds, when all of them are reset.
+    With ``remake``, a reset makes new environments, with the seeds; then all are reset together.
     """
 
     def __init__(
-        self, env_id: str, horizon: int, arguments: dict[str, Any], most: int, threads: int, fresh: bool
+        self, env_id: str, arguments: dict[str, Any], horizon: int, remake: bool, most: int, threads: int
     ) -> None:
         # One step more than the horizon: where both come at once, EnvPool reports a termination as a time limit.
         self._arguments = {**arguments, "max_episode_steps": horizon + 1}
-        self._id = env_id
-        self._threads = threads
-        self.most = most
-        self.fresh = fresh
+        self._id, self._threads, self.most, self._remake = env_id, threads, most, remake
         self._pool: Any = None
         self._observations: Any = None
         try:
@@ -220,7 +186,7 @@ class _Pool(Environments):
 
     def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
         try:
-            if self.fresh:
+            if self._remake:
                 self._make([narrow_seed(int(seed or 0)) for seed in seeds])
             elif self._pool is None:
                 words = np.random.SeedSequence(seeds[0]).generate_state(self.most).tolist()
@@ -228,7 +194,7 @@ class _Pool(Environments):
             observations, _ = self._pool.reset(slots.astype(np.int32))
         except Exception as error:
             raise SlotError(int(slots[0]), f"EnvPool's reset raised {error!r}") from error
-        self._keep(slots, observations)
+        _assign(self._observations, slots, observations)
 
     def observe(self, slots: Slots) -> Any:
         return take(self._observations, slots)
@@ -238,26 +204,19 @@ class _Pool(Environments):
             observations, rewards, terminated, truncated, _ = self._pool.step(actions, slots.astype(np.int32))
         except Exception as error:
             raise SlotError(int(slots[0]), f"EnvPool's step raised {error!r}") from error
-        self._keep(slots, observations)
+        _assign(self._observations, slots, observations)
         return rewards.astype(np.float64), terminated, truncated
 
     def close(self) -> None:
         self._pool = None
 
     def _make(self, seeds: list[int]) -> None:
-        self._pool = None  # before there is another one, since each has its threads
+        self._pool = None  # ends the threads of the old one first
+        threads = min(self._threads, len(seeds))
         self._pool = envpool.make(
-            self._id,
-            env_type="gymnasium",
-            num_envs=len(seeds),
-            num_threads=min(self._threads, len(seeds)),
-            seed=seeds,
-            **self._arguments,
+            self._id, env_type="gymnasium", num_envs=len(seeds), num_threads=threads, seed=seeds, **self._arguments
         )
         self._observations = create_empty_array(self.observation_space, len(seeds))
-
-    def _keep(self, slots: Slots, observations: Any) -> None:
-        _assign(self._observations, slots, observations)
 
 
 def _assign(batch: Any, slots: Slots, observations: Any) -> None:

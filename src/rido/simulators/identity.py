@@ -1,15 +1,14 @@
-"""What environments are called in results, and the fingerprints by which a run file knows them again."""
-
-from __future__ import annotations
+"""Names of environments in results, and the fingerprints by which a run file recognises its run."""
 
 from typing import Any
 
 from rido.simulators.base import describe
+from rido.simulators.factory import environment_kind
 from rido.storage.fingerprint import fingerprint, identify
 
 
 def environment_name(env: Any) -> str:
-    """Returns what an environment is called in results."""
+    """Returns the name of an environment in results."""
     if isinstance(env, str):
         return env
     if isinstance(getattr(env, "name", None), str):
@@ -19,11 +18,11 @@ def environment_name(env: Any) -> str:
 
 
 def identities(env: Any, simulator: Any) -> dict[str, str]:
-    """Returns the fingerprints by which a run file knows its run again.
+    """Returns the fingerprints by which a run file recognises its run.
 
     Args:
-        env: what evaluate() was given.
-        simulator: the simulator; the same object if it is the user's own.
+        env: the first argument of evaluate().
+        simulator: the simulator that runs it; the same object if the user passed a simulator.
     """
     if simulator is env:
         return {"simulator_fingerprint": identify("simulator", env)}
@@ -34,19 +33,20 @@ def identities(env: Any, simulator: Any) -> dict[str, str]:
 
 
 def environment_fingerprint(env: Any) -> str:
-    """Returns what tells environments of one name apart, beside the arguments of an id."""
-    if isinstance(env, str):
+    """Returns a digest that tells environments of one name apart (an id's arguments are recorded elsewhere)."""
+    kind = environment_kind(env)
+    if kind == "id":
         return fingerprint(env)
-    if not (hasattr(env, "step") and hasattr(env, "spec")):  # a function that makes it, or an environment in JAX
+    if kind != "gymnasium":
         return identify("env", env)
-    # An environment changes while it is used, so it is known by what made it and not by its content.
-    spec, given = getattr(env, "spec", None), getattr(env, "fingerprint", getattr(env, "name", None))
+    # An environment changes while it is used, so its identity is how it was made and not its content.
+    spec, given = env.spec, getattr(env, "fingerprint", getattr(env, "name", None))
     if isinstance(given, str):
         return given
     if spec is None:
         raise ValueError(
             f"env must be an id or a function that makes it where a run is recorded, got a {type(env).__qualname__}: "
-            "give a function, or the environment an attribute name, another one for each env"
+            "pass a function, or set an attribute name on the environment, a different one for each env"
         )
     wrappers = [env]
     while hasattr(wrappers[-1], "env"):

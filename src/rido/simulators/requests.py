@@ -1,13 +1,12 @@
-"""Requests that are collected in parts and in another order: checked before, put together after."""
+"""Requests for trajectories that are collected in several parts: checked before, joined in the caller's order after."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
-from rido.core.trajectories import Trajectories, concatenate
+from rido.core.trajectories import Trajectories, concatenate, positions, starts_of
 from rido.policies.observations import stack, take
 from rido.simulators.base import Observed
 
@@ -15,7 +14,7 @@ Rows = NDArray[np.intp]
 
 
 def check_request(lengths: ArrayLike, seeds: Sequence[int], horizon: int) -> NDArray[np.int64]:
-    """Returns the lengths of a request, each from 1 to the horizon and with its seed."""
+    """Returns the lengths of a request as an array, or raises where they or the number of seeds are wrong."""
     planned = checks.counts("lengths", lengths)
     if not 1 <= planned.min() <= planned.max() <= horizon:
         raise ValueError(f"lengths must be from 1 to the horizon {horizon}, got {planned.min()} to {planned.max()}")
@@ -28,16 +27,16 @@ def join_trajectories(parts: Sequence[Trajectories], rows: Rows) -> Trajectories
     """Returns all trajectories as one batch.
 
     Args:
-        parts: some trajectories each.
-        rows: for one trajectory after the other, its place in the result.
+        parts: batches of trajectories.
+        rows: the row of each trajectory in the result, for one part after the other.
 
     Example:
         >>> parts = [Trajectories([1.0, 2.0], [2]), Trajectories([3.0], [1])]
         >>> join_trajectories(parts, np.array([1, 0])).flat
         array([3., 1., 2.])
     """
-    every, order = concatenate(list(parts)), np.argsort(rows)
-    return Trajectories(every.flat[_gather(every.lengths, order)], every.lengths[order], every.steps[order])
+    joined, order = concatenate(list(parts)), np.argsort(rows)
+    return Trajectories(joined.flat[_reordered(joined.lengths, order)], joined.lengths[order], joined.steps[order])
 
 
 def join_observed(parts: Sequence[Observed], rows: Rows) -> Observed:
@@ -46,17 +45,11 @@ def join_observed(parts: Sequence[Observed], rows: Rows) -> Observed:
     steps = np.concatenate([part.trajectories.steps for part in parts])
     return Observed(
         join_trajectories([part.trajectories for part in parts], rows),
-        take(stack([part.observations for part in parts]), _gather(steps + 1, order)),
+        take(stack([part.observations for part in parts]), _reordered(steps + 1, order)),
         np.concatenate([part.terminated for part in parts])[order],
     )
 
 
-def join_starts(parts: Sequence[Any], rows: Rows) -> Any:
-    """Returns all first observations as one batch; arguments as in :func:`join_trajectories`."""
-    return take(stack(parts), np.argsort(rows))
-
-
-def _gather(sizes: NDArray[np.int64], order: Rows) -> Rows:
-    """Returns where the entries of pieces of these sizes are, piece ``order[0]`` first."""
-    starts, ordered = np.cumsum(sizes) - sizes, sizes[order]
-    return np.repeat(starts[order] - (np.cumsum(ordered) - ordered), ordered) + np.arange(ordered.sum())
+def _reordered(sizes: NDArray[np.int64], order: Rows) -> Rows:
+    """Returns the indices that put pieces of these sizes, one after the other in an array, into another order."""
+    return np.repeat(starts_of(sizes)[order], sizes[order]) + positions(sizes[order])

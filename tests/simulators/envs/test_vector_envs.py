@@ -1,4 +1,4 @@
-"""What every domain promises, whatever its dynamics."""
+"""The contract of every domain: seeds, resets, shapes."""
 
 import gymnasium as gym
 import numpy as np

@@ -1,5 +1,6 @@
 """Simulators in JAX against their numpy and Gymnasium counterparts, and their sums against their rewards."""
 
+import dataclasses
 import itertools
 import math
 
@@ -22,7 +23,7 @@ from rido.simulators.envs.lqg import expected_return, value
 from rido.simulators.envs.lqg import weights as lqg_weights
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.jax import simulator as jax_simulator
-from rido.simulators.jax.batching import tiles
+from rido.simulators.jax.batching import Batching
 from rido.simulators.jax.programs import join_seeds, seed_words, split_seeds
 
 SOURCE = np.random.SeedSequence(5)
@@ -155,7 +156,7 @@ def test_calls_and_parts_do_not_change_the_sums(monkeypatch):
     simulator = JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=16)
     schedule = Schedule.from_lengths(mixed_lengths(HORIZON, 60), HORIZON)
     one = simulator.summarise(schedule, SOURCE, 0).rewards
-    simulator._together = 4
+    simulator._batching = dataclasses.replace(simulator._batching, blocks_per_call=4)
     other = simulator.summarise(schedule, SOURCE, 0).rewards
     np.testing.assert_allclose(other.products, one.products, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(other.taken, one.taken)
@@ -293,10 +294,10 @@ def test_a_policy_may_draw_from_its_key():
     st.lists(st.integers(0, 300), min_size=1, max_size=9).map(lambda drops: np.cumsum(drops[::-1])[::-1]),
     st.integers(1, 3),
 )
-def test_tiles_hold_every_planned_sample(planned, steps):
+def test_batches_hold_every_planned_sample(planned, steps):
     sizes = (16, 64, 128)
     planned = np.append(planned, np.zeros(-planned.size % steps, dtype=planned.dtype))
-    cut = list(tiles(planned, sizes, steps))
+    cut = list(Batching(sizes, steps).batches(planned))
     ends = [first + rows[0] for first, rows in cut]
     assert all(end == first for end, (first, _) in zip(ends, cut[1:], strict=False))
     assert (ends[-1] if ends else 0) >= planned[0]
@@ -307,9 +308,9 @@ def test_tiles_hold_every_planned_sample(planned, steps):
 
 
 def test_a_gpu_that_rounds_by_the_clock_says_so():
-    assert "XLA_FLAGS=--xla_gpu_deterministic_ops=true" in jax_simulator._warnings("gpu", "")[0]
-    assert jax_simulator._warnings("gpu", "--a=b --xla_gpu_deterministic_ops=true") == ()
-    assert jax_simulator._warnings("cpu", "") == ()
+    assert "XLA_FLAGS=--xla_gpu_deterministic_ops=true" in jax_simulator._notes("gpu", "")[0]
+    assert jax_simulator._notes("gpu", "--a=b --xla_gpu_deterministic_ops=true") == ()
+    assert jax_simulator._notes("cpu", "") == ()
 
 
 def test_what_cannot_be_is_refused_in_one_line():

@@ -1,4 +1,4 @@
-"""What all crews share, with workers that live in this process and die when a test says so."""
+"""What all worker pools share, tested with workers in this process that die when a test says so."""
 
 import random
 from collections import deque
@@ -13,41 +13,36 @@ from environments import Faulty, Mortal
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel import pool
-from rido.simulators.parallel.pool import CrewSimulator, WorkerError, split
-from rido.simulators.parallel.serialization import pack
-from rido.simulators.parallel.worker import Beat, Gone, Host
+from rido.simulators.parallel.pool import PoolSimulator, WorkerError, split
+from rido.simulators.parallel.worker import Gone, Heartbeat, RemoteSimulator
 from traps import assert_same, zeros
 
 LENGTHS = np.random.default_rng(3).integers(1, 41, 70)
 SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
 
 
-class Imaginary(CrewSimulator):
+class LocalPool(PoolSimulator):
     """Workers that answer in any order and die by chance, some of them after the work and before the answer."""
 
     def __init__(self, size=3, env=Mortal, death=0.0, seed=0, max_failures=10**6):
-        settings = dict(horizon=40, gamma=1.0, env_kwargs=None, num_envs=4, deterministic=True)
-        recipe = pack(env, zeros, settings)
-        super().__init__(recipe, size, horizon=40, timeout=100, max_failures=max_failures)
+        super().__init__(env, zeros, horizon=40, num_envs=4, timeout=100, max_failures=max_failures)
         self.random, self.death, self.killer = random.Random(seed), death, None
-        self.hosts, self.inbox, self.most, self.ran, self.deaths = {}, {}, 0, [], 0
-        self._open()
+        self.simulators, self.inbox, self.most, self.ran, self.deaths = {}, {}, 0, [], 0
+        self._start_workers(size)
 
     def _launch(self, slot):
-        self.hosts[slot], self.inbox[slot] = Host(self._recipe), deque([("open",)])
+        self.simulators[slot], self.inbox[slot] = RemoteSimulator(self._content), deque([("open",)])
 
     def _send(self, slot, chunk):
-        self.inbox[slot].append(("run", chunk.number, *chunk.request))
+        assert chunk is not None, "no heartbeat is needed here"
+        self.inbox[slot].append(("run", chunk.number, *chunk.call))
         self.most = max(self.most, len(self.inbox[slot]))
-
-    def _ask(self, slot):
-        raise AssertionError("nobody is silent here")
 
     def _poll(self, seconds):
         busy = [slot for slot, requests in self.inbox.items() if requests]
         slot = self.random.choice(busy)
         method, *arguments = self.inbox[slot].popleft()
-        event = getattr(self.hosts[slot], method)(*arguments)
+        event = getattr(self.simulators[slot], method)(*arguments)
         if method == "run":
             self.ran.append(arguments[2][0])
         if self.random.random() < self.death or (self.killer is not None and self.killer(method, event)):
@@ -55,8 +50,8 @@ class Imaginary(CrewSimulator):
             return [(slot, Gone("was struck by lightning"))]
         return [(slot, event)]
 
-    def _end(self):
-        self.hosts.clear()
+    def _shut_down(self):
+        self.simulators.clear()
 
 
 REFERENCE = GymnasiumSimulator(Mortal, zeros, horizon=40)
@@ -65,34 +60,37 @@ REFERENCE = GymnasiumSimulator(Mortal, zeros, horizon=40)
 @settings(max_examples=40)
 @given(size=st.integers(1, 6), death=st.sampled_from([0.0, 0.1, 0.5]), seed=st.integers(0, 10**6))
 def test_results_do_not_depend_on_the_number_of_workers_and_their_deaths(size, death, seed):
-    simulator = Imaginary(size, death=death, seed=seed)
+    simulator = LocalPool(size, death=death, seed=seed)
     assert_same(simulator, REFERENCE, LENGTHS, SEEDS)
     assert simulator.most <= 2  # chunks at a time
     assert simulator.failures == simulator.deaths
 
 
 def test_half_of_all_workers_die_where_half_of_them_should():
-    simulator = Imaginary(3, death=0.5)
+    simulator = LocalPool(3, death=0.5)
     simulator.rollout(LENGTHS, SEEDS)
     assert simulator.failures == simulator.deaths > 5
 
 
-class Silent(Imaginary):
+class Silent(LocalPool):
     """One worker that never answers a request, on a clock of its own; it may move on or not."""
 
     def __init__(self, moves_on):
         self.moves_on, self.now, self.calls, self.asked, self.stuck = moves_on, 0.0, 0, False, None
         super().__init__(size=1, max_failures=0)
 
-    def _ask(self, slot):
-        self.asked = True
+    def _send(self, slot, chunk):
+        if chunk is None:
+            self.asked = True
+        else:
+            super()._send(slot, chunk)
 
     def _poll(self, seconds):
         self.now += seconds
         (waiting,) = self.inbox.values()
         if self.asked:
             self.asked, self.calls = False, self.calls + self.moves_on
-            return [(0, Beat(self.calls))]
+            return [(0, Heartbeat(self.calls))]
         if waiting and (waiting[0][0] == "open" or self.now > 1000):
             return super()._poll(seconds)
         return []
@@ -144,14 +142,14 @@ def test_the_last_chunks_are_small_so_that_workers_end_together():
 
 
 def test_the_longest_are_started_first():
-    simulator = Imaginary()
+    simulator = LocalPool()
     simulator.rollout(LENGTHS, SEEDS)
     assert simulator.ran[0].max() == LENGTHS.max()
     assert simulator.ran[-1].max() < LENGTHS.mean()
 
 
 def test_trajectories_that_kill_their_worker_every_time_are_named():
-    simulator = Imaginary(max_failures=2)
+    simulator = LocalPool(max_failures=2)
     simulator.killer = lambda method, event: method == "run" and LENGTHS.max() in simulator.ran[-1]
     with pytest.raises(
         WorkerError,
@@ -160,18 +158,18 @@ def test_trajectories_that_kill_their_worker_every_time_are_named():
     ):
         simulator.rollout(LENGTHS, SEEDS)
     simulator.killer = None
-    assert_same(simulator, REFERENCE, LENGTHS, SEEDS)  # what was left of the failed request does not get in the way
+    assert_same(simulator, REFERENCE, LENGTHS, SEEDS)  # chunks of the failed request are ignored
 
 
 def test_workers_that_never_get_ready_are_given_up():
-    simulator = Imaginary(max_failures=2)
+    simulator = LocalPool(max_failures=2)
     simulator.killer = lambda method, event: True
     with pytest.raises(WorkerError, match=r"no worker gets ready: worker \d was struck by lightning; worker"):
         simulator.rollout(LENGTHS, SEEDS)
 
 
 def test_errors_in_trajectories_are_not_failures():
-    simulator = Imaginary(env=partial(Faulty, "raise"))
+    simulator = LocalPool(env=partial(Faulty, "raise"))
     with pytest.raises(SimulationError, match="the robot fell over") as caught:
         simulator.rollout(LENGTHS, SEEDS)
     error = caught.value
@@ -181,7 +179,7 @@ def test_errors_in_trajectories_are_not_failures():
 
 
 def test_bad_requests_are_named():
-    simulator = Imaginary()
+    simulator = LocalPool()
     with pytest.raises(ValueError, match="lengths must be from 1 to the horizon 40, got 41 to 41"):
         simulator.rollout(np.array([41]), [1])
     with pytest.raises(ValueError, match="seeds must be one for each of 2 trajectories, got 1"):

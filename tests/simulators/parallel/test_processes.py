@@ -1,4 +1,4 @@
-"""Worker processes: the same numbers whatever happens to them, and none left behind."""
+"""Worker processes give the same numbers when some are lost, and none survives its parent."""
 
 import os
 import random

@@ -81,7 +81,7 @@ def test_a_lost_node_changes_nothing(cluster, expected):
     doomed = cluster.add_node(num_cpus=1, **small())
     slower = partial(Mortal, death=0.02, seconds=4e-3)  # removing a node takes its time
     with RaySimulator(slower, zeros, num_actors=5, horizon=40) as simulator:
-        while not all(member.ready for member in simulator._members.values()):
+        while not all(worker.ready for worker in simulator._workers.values()):
             simulator.starts(SEEDS[:5])
         striker = threading.Timer(0.3, cluster.remove_node, [doomed], dict(allow_graceful=False))
         striker.start()

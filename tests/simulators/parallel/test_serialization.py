@@ -1,4 +1,4 @@
-"""Recipes: what is made from one acts as what it was written down from."""
+"""A deserialised simulator acts as the one that was serialised."""
 
 import shutil
 import threading
@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.parallel.serialization import pack, unpack
+from rido.simulators.parallel.serialization import deserialize, serialize
 from traps import assert_same
 
 LENGTHS = np.array([3, 40, 1, 17, 40, 8])
@@ -32,9 +32,9 @@ def agent(agents_dir, tmp_path):
 @pytest.mark.parametrize("suffix", ["", ".zip"])
 def test_agents_travel_with_their_files(agent, suffix):
     reference = GymnasiumSimulator("Pendulum-v1", agent, horizon=40)
-    recipe = pack("Pendulum-v1", str(agent.with_suffix(suffix)), SETTINGS)
+    content = serialize("Pendulum-v1", str(agent.with_suffix(suffix)), SETTINGS)
     shutil.rmtree(agent.parent)
-    simulator = unpack(recipe)
+    simulator = deserialize(content)
     assert_same(simulator, reference, LENGTHS, SEEDS)
     assert simulator.policy.name == reference.policy.name == "ppo/Pendulum-v1/Pendulum-v1.zip"
     assert simulator.policy.fingerprint == reference.policy.fingerprint != ""
@@ -45,18 +45,18 @@ def test_models_travel_without_what_only_training_needs():
     model.env.obs_rms.mean[:] = 0.3
     model.env.venv.not_for_the_journey = threading.Lock()
     reference = GymnasiumSimulator("Pendulum-v1", model, horizon=40)
-    recipe = pack("Pendulum-v1", model, SETTINGS)
-    assert_same(unpack(recipe), reference, LENGTHS, SEEDS)
+    content = serialize("Pendulum-v1", model, SETTINGS)
+    assert_same(deserialize(content), reference, LENGTHS, SEEDS)
     model.lock = threading.Lock()
     with pytest.raises(ValueError, match=r"policy must be an agent or its path.* cannot be sent to another process"):
-        pack("Pendulum-v1", model, SETTINGS)
+        serialize("Pendulum-v1", model, SETTINGS)
 
 
 def test_a_missing_agent_is_named_as_ever():
     with pytest.raises(ValueError, match=r"policy must be the path of an existing zip, got nowhere\.zip"):
-        unpack(pack("Pendulum-v1", "nowhere.zip", SETTINGS))
+        deserialize(serialize("Pendulum-v1", "nowhere.zip", SETTINGS))
 
 
 def test_arguments_that_cannot_be_sent_are_named():
     with pytest.raises(ValueError, match=r"env_kwargs must be plain values, got .* cannot be sent"):
-        pack("Pendulum-v1", "random", {**SETTINGS, "env_kwargs": {"g": threading.Lock()}})
+        serialize("Pendulum-v1", "random", {**SETTINGS, "env_kwargs": {"g": threading.Lock()}})

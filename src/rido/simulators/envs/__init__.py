@@ -5,6 +5,7 @@ environment (``gymnasium.make``) and as a vectorised one in numpy (``gymnasium.m
 trajectories for the same seeds. None of them ends by itself, and none has a time limit.
 """
 
+from rido.simulators.envs import lqg
 from rido.simulators.envs.examples import FirstStepEnv, FirstStepVectorEnv, LastStepEnv, LastStepVectorEnv
 from rido.simulators.envs.lqg import LinearPolicy, LQGEnv, LQGVectorEnv
 from rido.simulators.envs.navigation import NavigationEnv, NavigationVectorEnv, expert
@@ -23,6 +24,7 @@ __all__ = [
     "NavigationVectorEnv",
     "default_policy",
     "expert",
+    "lqg",
     "register_envs",
 ]
 

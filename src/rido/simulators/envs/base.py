@@ -1,10 +1,7 @@
-"""What the paper's domains share: resets, noise and seeds of a vectorised environment that never ends.
+"""The base class of the paper's domains: seeds, noise and resets of a vectorised environment that never ends.
 
-A domain says how one trajectory starts and how a batch of states moves on; everything else is here. The
-single environment is a batch of one, so the dynamics are written once.
+A domain says how a trajectory starts and how a batch of states moves on. A single environment is a batch of one row.
 """
-
-from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -21,35 +18,31 @@ from rido.core import checks
 
 Array = npt.NDArray[np.float64]
 NoiseReading = Literal["variance", "deviation"]
+"""How the second parameter of the paper's N(mean, parameter) is read.
 
-_BLOCK = 64  # steps of noise drawn at once for a trajectory
+The paper does not say. "variance" is the usual notation; "deviation" is what numpy's ``normal`` would draw.
+"""
+
+_BLOCK = 64  # steps of noise that are drawn at once for a trajectory
 
 
 def deviation(parameter: float, noise: NoiseReading) -> float:
-    """Standard deviation meant by the second parameter of the paper's N(mean, parameter).
-
-    Args:
-        parameter: The number that the paper gives.
-        noise: How to read it.
-    """
+    """Returns the standard deviation that the paper's N(mean, parameter) stands for."""
     checks.choice("noise", noise, ("variance", "deviation"))
     return float(np.sqrt(parameter)) if noise == "variance" else parameter
 
 
 class DomainVectorEnv(VectorEnv[Array, npt.NDArray[Any], npt.NDArray[Any]]):
-    """A batch of independent trajectories whose states live in one array.
+    """A batch of independent trajectories whose states are rows of one array.
 
-    Sub-environments never terminate and are never truncated: whoever steps them chooses the length. They are
-    reset as Gymnasium's ``SyncVectorEnv`` does it without autoreset, some of them with
-    ``options={"reset_mask": mask}`` (and, unlike there, the caller's ``options`` are left as they were).
-
-    Each sub-environment draws from its own generator only, seeded by its own seed, so a trajectory does not
-    depend on its row nor on the number of rows.
+    Sub-environments never terminate and are never truncated. They are reset as in Gymnasium's ``SyncVectorEnv`` without
+    autoreset, some of them with ``options={"reset_mask": mask}``. Each draws from its own generator only, so a
+    trajectory depends neither on its row nor on the number of rows.
 
     Args:
-        num_envs: Number of sub-environments, at least 1.
-        observation_space: Of one sub-environment: a one-dimensional ``Box`` of float64, the state itself.
-        action_space: Of one sub-environment.
+        num_envs: number of sub-environments.
+        observation_space: of one sub-environment, a one-dimensional ``Box`` of float64: the state itself.
+        action_space: of one sub-environment.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.DISABLED}  # type: ignore[misc]
@@ -57,62 +50,47 @@ class DomainVectorEnv(VectorEnv[Array, npt.NDArray[Any], npt.NDArray[Any]]):
     """Standard normal variates that one step of one trajectory uses."""
 
     def __init__(self, num_envs: int, *, observation_space: gym.spaces.Box, action_space: gym.Space[Any]) -> None:
-        num_envs = checks.integer("num_envs", num_envs, least=1)
-        self.num_envs = num_envs
-        self.single_observation_space = observation_space
-        self.single_action_space = action_space
+        self.num_envs = num_envs = checks.integer("num_envs", num_envs, least=1)
+        self.single_observation_space, self.single_action_space = observation_space, action_space
         self.observation_space = batch_space(observation_space, num_envs)
         self.action_space = batch_space(action_space, num_envs)
-        self._state_shape = observation_space.shape
         self.generators: list[np.random.Generator | None] = [None] * num_envs
         self._states: Array | None = None
         self._noise = np.empty((num_envs, _BLOCK, self.noise_size))
-        self._used = np.zeros(num_envs, dtype=np.intp)
+        self._used = np.zeros(num_envs, dtype=np.intp)  # steps of noise that each row has used
         self._rows = np.arange(num_envs)
 
     @abstractmethod
     def start(self, generator: np.random.Generator) -> Array:
-        """State in which one trajectory starts."""
+        """Returns the first state of one trajectory."""
 
     @abstractmethod
     def transition(self, states: Array, actions: npt.NDArray[Any], noise: Array) -> tuple[Array, Array]:
-        """Next states, in a new array, and rewards.
-
-        Args:
-            states: One row per sub-environment.
-            actions: One row per sub-environment.
-            noise: Standard normal variates, ``noise_size`` per row.
-        """
+        """Returns the next states, in a new array, and the rewards; all arguments have a row per sub-environment."""
 
     def reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Start new trajectories.
+        """Starts new trajectories.
 
         Args:
-            seed: One seed per sub-environment, or an integer for ``seed, seed + 1, ...``. Where it is None
-                the sub-environment goes on with its generator, or with a fresh one if it has none yet.
+            seed: one seed per sub-environment, or an integer for ``seed, seed + 1, ...``. Where it is None, the
+                sub-environment goes on with its generator, or gets a random one if it has none.
             options: ``{"reset_mask": mask}`` to reset only where the boolean array ``mask`` is True.
 
         Returns:
             The observations of all sub-environments and an empty dictionary.
         """
         if seed is None:
-            seeds: Sequence[int | None] = [None] * self.num_envs
-        elif isinstance(seed, int):
-            seeds = range(seed, seed + self.num_envs)
-        else:
-            seeds = seed
+            seed = [None] * self.num_envs
+        seeds = range(seed, seed + self.num_envs) if isinstance(seed, int) else seed
         if len(seeds) != self.num_envs:
             raise ValueError(f"seed must have {self.num_envs} entries, got {len(seeds)}")
         mask = self._reset_mask(options)
         if self._states is None:
             if not mask.all():
                 raise RuntimeError("reset() with a reset_mask was called before a reset of all sub-environments")
-            self._states = np.empty((self.num_envs, *self._state_shape))
+            self._states = np.empty(self.observation_space.shape or ())
         for row in np.flatnonzero(mask).tolist():
             generator = self.generators[row]
             if generator is None or seeds[row] is not None:
@@ -126,7 +104,7 @@ class DomainVectorEnv(VectorEnv[Array, npt.NDArray[Any], npt.NDArray[Any]]):
     def step(
         self, actions: npt.NDArray[Any]
     ) -> tuple[Array, Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]:
-        """Move every sub-environment one step on."""
+        """Takes one step in every sub-environment."""
         if self._states is None:
             raise RuntimeError("step() was called before reset()")
         actions = np.asarray(actions)
@@ -158,11 +136,7 @@ class DomainVectorEnv(VectorEnv[Array, npt.NDArray[Any], npt.NDArray[Any]]):
 
 
 class DomainEnv(gym.Env[Array, Any]):
-    """One trajectory of a domain: its vector environment with a single row.
-
-    Args:
-        **kwargs: The arguments of the vector environment, without ``num_envs``.
-    """
+    """One trajectory of a domain: its vector environment with a single row, whose other arguments it takes."""
 
     vector_env: ClassVar[type[DomainVectorEnv]]
 
@@ -172,13 +146,13 @@ class DomainEnv(gym.Env[Array, Any]):
         self.action_space = self._batch.single_action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Start a new trajectory."""
+        """Starts a new trajectory."""
         super().reset(seed=seed)
         self._batch.generators[0] = self.np_random
         observations, infos = self._batch.reset()
         return observations[0], infos
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Move one step on."""
+        """Takes one step."""
         observations, rewards, _, _, infos = self._batch.step(np.asarray(action)[np.newaxis])
         return observations[0], float(rewards[0]), False, False, infos

@@ -6,8 +6,6 @@ for FirstStep and 2.5 gamma^(horizon - 1) for LastStep, and the only weight that
 gamma^2t (10 + 1/4) with the noise read as a variance.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -23,15 +21,22 @@ NOISE = 10.0
 
 
 class _OneStepVectorEnv(DomainVectorEnv):
-    noise_size = 1
+    """A batch of one of the examples.
 
-    def __init__(self, num_envs: int, *, paying_step: int, noise: NoiseReading) -> None:
-        super().__init__(
-            num_envs,
-            observation_space=gym.spaces.Box(0.0, np.inf, (1,), np.float64),
-            action_space=gym.spaces.Discrete(2),
-        )
-        self._paying_step = paying_step
+    Args:
+        num_envs: number of sub-environments.
+        horizon: number of steps. Nothing ends there: later steps pay 0.
+        noise: see :data:`rido.simulators.envs.base.NoiseReading`.
+    """
+
+    noise_size = 1
+    pays_last: ClassVar[bool]
+
+    def __init__(self, num_envs: int = 1, *, horizon: int = 10, noise: NoiseReading = "variance") -> None:
+        observation_space = gym.spaces.Box(0.0, np.inf, (1,), np.float64)
+        super().__init__(num_envs, observation_space=observation_space, action_space=gym.spaces.Discrete(2))
+        last = checks.integer("horizon", horizon, least=1) - 1
+        self._paying_step = last if self.pays_last else 0
         self._deviation = deviation(NOISE, noise)
 
     def start(self, generator: np.random.Generator) -> Array:
@@ -39,47 +44,30 @@ class _OneStepVectorEnv(DomainVectorEnv):
         return np.zeros(1)
 
     def transition(self, states: Array, actions: npt.NDArray[Any], noise: Array) -> tuple[Array, Array]:
-        """Count the steps; pay in one of them."""
+        """Counts the steps; pays in one of them."""
         pays = states[:, 0] == self._paying_step
         return states + 1.0, np.where(pays, MEANS[actions] + self._deviation * noise[:, 0], 0.0)
 
 
 class FirstStepVectorEnv(_OneStepVectorEnv):
-    """Example 2 of the paper: only the first step pays, so that every later transition is wasted.
+    """Example 2 of the paper: only the first step pays, so every later transition is wasted."""
 
-    Args:
-        num_envs: Number of sub-environments.
-        horizon: Not used by the dynamics; accepted so that both examples are made alike.
-        noise: How the paper's N(mean, 10) is read. It does not say; "variance" is what the notation means in
-            mathematical writing, "deviation" is what numpy's ``normal`` would draw.
-    """
-
-    def __init__(self, num_envs: int = 1, *, horizon: int = 10, noise: NoiseReading = "variance") -> None:
-        checks.integer("horizon", horizon, least=1)
-        super().__init__(num_envs, paying_step=0, noise=noise)
+    pays_last = False
 
 
 class LastStepVectorEnv(_OneStepVectorEnv):
-    """Example 1 of the paper: only the last step pays, so that truncating any trajectory wastes it.
+    """Example 1 of the paper: only the last step pays, so every trajectory that is cut short is wasted."""
 
-    Args:
-        num_envs: Number of sub-environments.
-        horizon: Number of steps; the reward comes in step horizon - 1. Nothing ends there: later steps pay 0.
-        noise: How the paper's N(mean, 10) is read; see :class:`FirstStepVectorEnv`.
-    """
-
-    def __init__(self, num_envs: int = 1, *, horizon: int = 10, noise: NoiseReading = "variance") -> None:
-        horizon = checks.integer("horizon", horizon, least=1)
-        super().__init__(num_envs, paying_step=horizon - 1, noise=noise)
+    pays_last = True
 
 
 class FirstStepEnv(DomainEnv):
-    """One trajectory of Example 2; see :class:`FirstStepVectorEnv`."""
+    """One trajectory of Example 2."""
 
-    vector_env: ClassVar[type[DomainVectorEnv]] = FirstStepVectorEnv
+    vector_env = FirstStepVectorEnv
 
 
 class LastStepEnv(DomainEnv):
-    """One trajectory of Example 1; see :class:`LastStepVectorEnv`."""
+    """One trajectory of Example 1."""
 
-    vector_env: ClassVar[type[DomainVectorEnv]] = LastStepVectorEnv
+    vector_env = LastStepVectorEnv

@@ -1,4 +1,4 @@
-"""The paper's linear-quadratic-Gaussian domain, its optimal policy and what is known of it in closed form.
+"""The paper's linear-quadratic-Gaussian domain, its optimal policy and its closed forms.
 
     s_0 ~ U[-80, 80],   s_{t+1} = s_t + (a_t + xi_t) + eta_t,   R_t = s_t^2 + (a_t + xi_t)^2
 
@@ -6,15 +6,13 @@ The reward is a cost (the paper's sign). Under a linear policy a = -K s the stat
 order one, so its moments, and with them the expected return and the weights f_t, follow by recursion.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
 from rido.simulators.envs.base import Array, DomainEnv, DomainVectorEnv, NoiseReading, deviation
@@ -31,9 +29,8 @@ class LQGVectorEnv(DomainVectorEnv):
     Observations and actions are float64 arrays of shape (num_envs, 1), both unbounded.
 
     Args:
-        num_envs: Number of sub-environments.
-        noise: How the paper's N(0, 0.1) is read. It does not say; "variance" is what the notation means in
-            mathematical writing, "deviation" is what numpy's ``normal(0, 0.1)`` would draw.
+        num_envs: number of sub-environments.
+        noise: see :data:`rido.simulators.envs.base.NoiseReading`.
     """
 
     noise_size = 2
@@ -47,8 +44,8 @@ class LQGVectorEnv(DomainVectorEnv):
         """Uniform on [-80, 80]."""
         return generator.uniform(-START, START, size=1)
 
-    def transition(self, states: Array, actions: npt.NDArray[np.float64], noise: Array) -> tuple[Array, Array]:
-        """Add the noisy action and the system's noise; the reward is quadratic in state and noisy action."""
+    def transition(self, states: Array, actions: NDArray[np.float64], noise: Array) -> tuple[Array, Array]:
+        """Adds the noisy action and the system's noise; the reward is quadratic in state and noisy action."""
         scaled = self._deviation * noise
         controls = actions + scaled[:, :1]
         rewards = states**2 + controls**2
@@ -63,34 +60,26 @@ class LQGEnv(DomainEnv):
 
 @dataclass(frozen=True)
 class LinearPolicy:
-    """The linear feedback a = -gain * s.
-
-    Attributes:
-        gain: The feedback gain K.
-        rowwise: Rows are computed one by one, so that any batch will do.
-    """
+    """The linear feedback a = -gain * s."""
 
     gain: float
-    rowwise: ClassVar[bool] = True
+    rowwise: ClassVar[bool] = True  # see rido.policies.base.resolve_policy
 
     @property
     def name(self) -> str:
-        """What the policy is called in results."""
+        """Name in results."""
         return f"linear({self.gain:.6g})"
 
     def __call__(self, observations: Array) -> Array:
-        """Actions for a batch of states."""
+        """Returns the actions for a batch of states."""
         return -self.gain * observations
 
 
 def riccati_gain(gamma: float) -> float:
-    """Gain K of the policy a = -K s with the least expected discounted cost over an infinite horizon.
+    """Returns the gain K of the policy a = -K s with the least expected discounted cost over an infinite horizon.
 
     The cost-to-go P s^2 solves the Riccati equation P = 1 + gamma P - (gamma P)^2 / (1 + gamma P), and
     K = gamma P / (1 + gamma P). In one dimension P = 1 + K, which leaves gamma K^2 + K - gamma = 0.
-
-    Args:
-        gamma: Discount factor in (0, 1].
 
     Example:
         >>> round(riccati_gain(1.0), 6)
@@ -101,21 +90,16 @@ def riccati_gain(gamma: float) -> float:
 
 
 def value(
-    states: npt.ArrayLike,
-    steps_to_go: int,
-    gamma: float,
-    *,
-    gain: float | None = None,
-    noise: NoiseReading = "variance",
+    states: ArrayLike, steps_to_go: int, gamma: float, *, gain: float | None = None, noise: NoiseReading = "variance"
 ) -> Array:
-    """Expected discounted sum of the next rewards under the linear policy, for each state.
+    """Returns the expected discounted sum of the next rewards under the linear policy, for each state.
 
     Args:
-        states: States of any shape.
-        steps_to_go: Number of rewards in the sum, at least 0.
-        gamma: Discount factor in (0, 1].
-        gain: Gain of the linear policy; the Riccati gain for ``gamma`` if None.
-        noise: How N(0, 0.1) is read, as in the environment.
+        states: states of any shape.
+        steps_to_go: number of rewards in the sum.
+        gamma: discount factor in (0, 1].
+        gain: gain of the linear policy; the Riccati gain for ``gamma`` if None.
+        noise: as in the environment.
     """
     steps_to_go = checks.integer("steps_to_go", steps_to_go, least=0)
     gain = riccati_gain(gamma) if gain is None else gain
@@ -128,30 +112,18 @@ def value(
 def expected_return(
     horizon: int, gamma: float, *, gain: float | None = None, noise: NoiseReading = "variance"
 ) -> float:
-    """Expected discounted return J of the linear policy.
-
-    Args:
-        horizon: Number of steps, at least 1.
-        gamma: Discount factor in (0, 1].
-        gain: Gain of the linear policy; the Riccati gain for ``gamma`` if None.
-        noise: How N(0, 0.1) is read, as in the environment.
-    """
+    """Returns the expected discounted return J of the linear policy; arguments as in :func:`value`."""
     horizon = checks.integer("horizon", horizon, least=1)
     root_mean_square = START / math.sqrt(3)  # V is quadratic without a linear term
     return float(value(root_mean_square, horizon, gamma, gain=gain, noise=noise))
 
 
 def weights(horizon: int, gamma: float, *, gain: float | None = None, noise: NoiseReading = "variance") -> Array:
-    """True weights f_t = gamma^2t Var(R_t) + 2 sum_{u>t} gamma^(t+u) Cov(R_t, R_u) of the linear policy.
+    """Returns the true weights f_t = gamma^2t Var(R_t) + 2 sum_{u>t} gamma^(t+u) Cov(R_t, R_u) of the linear policy.
 
     Given s_{t+1}, the discounted rewards after t have the mean V(s_{t+1}) = A s_{t+1}^2 + B, so the sum of
-    covariances is gamma A Cov(R_t, s_{t+1}^2); both need the second and fourth moments of s_t only.
-
-    Args:
-        horizon: Number of steps, at least 1.
-        gamma: Discount factor in (0, 1].
-        gain: Gain of the linear policy; the Riccati gain for ``gamma`` if None.
-        noise: How N(0, 0.1) is read, as in the environment.
+    covariances is gamma A Cov(R_t, s_{t+1}^2); both need the second and fourth moments of s_t only. Arguments as in
+    :func:`value`.
     """
     horizon = checks.integer("horizon", horizon, least=1)
     gain = riccati_gain(gamma) if gain is None else gain
@@ -172,7 +144,7 @@ def weights(horizon: int, gamma: float, *, gain: float | None = None, noise: Noi
 
 
 def _value_coefficients(steps: int, gamma: float, gain: float, variance: float) -> tuple[Array, Array]:
-    """A_h and B_h of V(s) = A_h s^2 + B_h with h = 0, ..., steps rewards to go."""
+    """Returns A_h and B_h of V(s) = A_h s^2 + B_h with h = 0, ..., steps rewards to go."""
     curvature, constant = np.zeros(steps + 1), np.zeros(steps + 1)
     for h in range(steps):
         curvature[h + 1] = 1 + gain**2 + gamma * (1 - gain) ** 2 * curvature[h]

@@ -1,7 +1,5 @@
 """The paper's two-dimensional continuous navigation: walk to a goal, noisy rewards only there."""
 
-from __future__ import annotations
-
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
@@ -18,25 +16,21 @@ REWARD_NOISE = 1.0
 class NavigationVectorEnv(DomainVectorEnv):
     """A batch of walkers in the square [0, 92] x [0, 92], starting uniformly in [0, 5] x [0, 5].
 
-    An action in [-1, 1]^2 (values outside are clipped) moves the walker by a normal displacement with that
-    mean, N(a, 0.1) in each coordinate, and the square's border stops it. The reward is drawn from N(1, 1) if
-    the new position is within distance 1 of the goal (91, 91), and 0 elsewhere. Reaching the goal ends nothing.
+    An action in [-1, 1]^2 (values outside are clipped) moves the walker by N(a, 0.1) in each coordinate, up to the
+    border. The reward is N(1, 1) if the new position is within distance 1 of the goal (91, 91), and 0 elsewhere.
+    Reaching the goal ends nothing.
 
     Args:
-        num_envs: Number of sub-environments.
-        noise: How the paper's N(mean, parameter) is read. It does not say; "variance" is what the notation
-            means in mathematical writing, "deviation" is what numpy's ``normal`` would draw. Here it matters for
-            the displacement only, since the reward's parameter is 1.
+        num_envs: number of sub-environments.
+        noise: see :data:`rido.simulators.envs.base.NoiseReading`.
     """
 
     noise_size = 3
 
     def __init__(self, num_envs: int = 1, *, noise: NoiseReading = "variance") -> None:
-        super().__init__(
-            num_envs,
-            observation_space=gym.spaces.Box(0.0, SIDE, (2,), np.float64),
-            action_space=gym.spaces.Box(-1.0, 1.0, (2,), np.float64),
-        )
+        square = gym.spaces.Box(0.0, SIDE, (2,), np.float64)
+        moves = gym.spaces.Box(-1.0, 1.0, (2,), np.float64)
+        super().__init__(num_envs, observation_space=square, action_space=moves)
         self._step_deviation = deviation(STEP_NOISE, noise)
         self._reward_deviation = deviation(REWARD_NOISE, noise)
 
@@ -45,7 +39,7 @@ class NavigationVectorEnv(DomainVectorEnv):
         return generator.uniform(0.0, 5.0, size=2)
 
     def transition(self, states: Array, actions: npt.NDArray[np.float64], noise: Array) -> tuple[Array, Array]:
-        """Walk, stop at the border, collect the goal's reward."""
+        """Walks, stops at the border, pays at the goal."""
         steps = np.clip(actions, -1.0, 1.0) + self._step_deviation * noise[:, :2]
         moved = np.clip(states + steps, 0.0, SIDE)
         offsets = moved - GOAL
@@ -60,18 +54,13 @@ class NavigationEnv(DomainEnv):
 
 
 class Expert:
-    """The paper's hand-coded policy: towards the goal's centre, at most 1 per coordinate and step.
-
-    Attributes:
-        name: What the policy is called in results.
-        rowwise: Rows are computed one by one, so that any batch will do.
-    """
+    """The paper's hand-coded policy: towards the goal's centre, at most 1 per coordinate and step."""
 
     name = "expert"
-    rowwise = True
+    rowwise = True  # see rido.policies.base.resolve_policy
 
     def __call__(self, observations: Array) -> Array:
-        """Actions for a batch of positions."""
+        """Returns the actions for a batch of positions."""
         return np.clip(GOAL - observations, -1.0, 1.0)
 
 

@@ -1,7 +1,5 @@
 """Ids of the paper's domains, and the policy that the paper evaluates in each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -22,22 +20,19 @@ ENV_IDS = tuple(_ENTRY_POINTS)
 
 
 def register_envs() -> None:
-    """Register the domains with Gymnasium; ids that are registered already are left as they are."""
+    """Registers the domains with Gymnasium, unless they are registered already."""
     for env_id, entry_point in _ENTRY_POINTS.items():
         if env_id not in gym.registry:
             gym.register(env_id, entry_point=f"{entry_point}Env", vector_entry_point=f"{entry_point}VectorEnv")
 
 
 def default_policy(env_id: str, gamma: float, **env_kwargs: Any) -> Callable[[Array], Array] | Literal["random"]:
-    """The policy that the paper evaluates in one of its domains.
+    """Returns the policy that the paper evaluates in one of its domains.
 
     Args:
-        env_id: Id of the environment, with or without a module in front ("rido.simulators.envs:rido/LQG-v0").
-        gamma: Discount factor, for which the linear policy of LQG is optimal.
-        **env_kwargs: Arguments of the environment. No present domain's policy depends on them.
-
-    Returns:
-        The Riccati-optimal feedback (LQG), the expert (Navigation) or "random" (FirstStep, LastStep).
+        env_id: id of the environment, with or without a module in front ("rido.envs:rido/LQG-v0").
+        gamma: discount factor, for which the linear policy of LQG is optimal.
+        **env_kwargs: arguments of the environment, on which no policy depends.
     """
     match env_id.rpartition(":")[2]:
         case "rido/LQG-v0":

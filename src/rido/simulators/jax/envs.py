@@ -1,7 +1,5 @@
 """Environments as pure JAX functions: the paper's domains, Pendulum, and adapters for gymnax, Brax and MJX."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ import jax.numpy as jnp
 
 from rido.core import checks
 from rido.policies.resolve import import_attribute
+from rido.simulators.factory import environment_kind
 
 Key = Any
 Tree = Any
@@ -20,17 +19,17 @@ Step = tuple[Tree, Tree, jax.Array, jax.Array]
 
 @dataclass(frozen=True)
 class JaxEnv:
-    """One environment; the simulator runs many of it side by side.
+    """One environment as pure functions; the simulator runs many side by side.
 
-    What is compiled for an environment and a policy is found again as long as they are the same objects.
+    Compiled programs are reused as long as the environment and the policy are the same objects.
 
     Attributes:
-        name: what it is called in results.
+        name: of the environment in results.
         reset: from a key to the first state and observation.
-        step: from a key, a state and an action to the next state, its observation, the reward, and whether it ended.
-            What it returns after it ended does not matter.
-        time_limit: the longest trajectory it allows; None if any.
-        policy: from a discount factor to the policy that is evaluated if none is given; None if one must be.
+        step: from a key, a state and an action to the next state, its observation, the reward, and whether it
+            terminated. Results after the termination are ignored.
+        time_limit: the longest trajectory that it allows; None if any.
+        policy: from a discount factor to the default policy; None if there is none.
     """
 
     name: str
@@ -42,11 +41,7 @@ class JaxEnv:
 
 @functools.cache
 def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
-    """Returns the paper's LQG, as ``rido/LQG-v0``.
-
-    Args:
-        noise: how the paper's N(0, 0.1) is read.
-    """
+    """Returns the paper's LQG, as ``rido/LQG-v0``; ``noise`` says how to read its N(0, 0.1)."""
     deviation = _deviation(0.1, noise)
 
     def reset(key: Key) -> tuple[jax.Array, jax.Array]:
@@ -63,7 +58,7 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
     def policy(gamma: float) -> Callable[[jax.Array], jax.Array]:
         from rido.simulators.envs.lqg import LinearPolicy, riccati_gain
 
-        linear: Any = LinearPolicy(riccati_gain(gamma))  # as good for JAX arrays
+        linear: Any = LinearPolicy(riccati_gain(gamma))  # works on JAX arrays too
         return linear  # type: ignore[no-any-return]
 
     return JaxEnv("LQG in JAX", reset, step, policy=policy)
@@ -71,11 +66,7 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
 
 @functools.cache
 def navigation(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
-    """Returns the paper's two-dimensional navigation, as ``rido/Navigation-v0``.
-
-    Args:
-        noise: how the paper's N(a, 0.1) is read.
-    """
+    """Returns the paper's navigation, as ``rido/Navigation-v0``; ``noise`` says how to read its N(a, 0.1)."""
     deviation = _deviation(0.1, noise)
 
     def reset(key: Key) -> tuple[jax.Array, jax.Array]:
@@ -125,13 +116,13 @@ def from_gymnax(env: Any, params: Any = None) -> JaxEnv:
     """Adapts a gymnax environment.
 
     Args:
-        env: what ``gymnax.make`` returned first.
-        params: what it returned second; the environment's default if not given. Its ``max_steps_in_episode`` is the
-            time limit: raise it there for longer trajectories.
+        env: the environment that ``gymnax.make`` returned.
+        params: its parameters; its defaults if not given. ``max_steps_in_episode`` is the time limit: raise it for
+            longer trajectories.
     """
     params = env.default_params if params is None else params
     limit = int(params.max_steps_in_episode)
-    # gymnax reports the time limit as an end. Out of its sight, so that only true ends are.
+    # gymnax reports its time limit as a termination, so move it out of reach.
     params = params.replace(max_steps_in_episode=2 * limit + 2)
 
     def reset(key: Key) -> tuple[Tree, Tree]:
@@ -147,10 +138,10 @@ def from_gymnax(env: Any, params: Any = None) -> JaxEnv:
 
 
 def from_brax(env: Any) -> JaxEnv:
-    """Adapts a Brax environment of any backend, or one of MJX with the same interface, not wrapped for training.
+    """Adapts a Brax environment of any backend, or one of MJX with the same interface.
 
     Args:
-        env: what ``brax.envs.get_environment`` or ``mujoco_playground.registry.load`` returned.
+        env: from ``brax.envs.get_environment`` or ``mujoco_playground.registry.load``, not wrapped for training.
     """
 
     def reset(key: Key) -> tuple[Tree, Tree]:
@@ -187,10 +178,8 @@ def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
         return adapt(import_attribute("env", env))
     if isinstance(env, JaxEnv):
         return env
-    if hasattr(env, "step_env") and hasattr(env, "default_params"):
-        return _adapted(from_gymnax, env)
-    if hasattr(env, "observation_size") and hasattr(env, "reset"):
-        return _adapted(from_brax, env)
+    if (kind := environment_kind(env)) in ("gymnax", "brax"):
+        return _adapted(from_gymnax if kind == "gymnax" else from_brax, env)
     raise ValueError(
         f"env must be a JaxEnv, a gymnax or Brax environment, or one of {', '.join(_BUILT_IN)}, got {env!r:.80}"
     )

@@ -1,1 +1,1 @@
-"""Simulators whose trajectories are run by a pool of workers: processes on one machine, or actors of a Ray cluster."""
+"""Simulators with a pool of workers: processes on one machine, or actors of a Ray cluster."""

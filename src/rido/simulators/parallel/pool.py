@@ -1,147 +1,143 @@
-"""Crews: workers elsewhere that run chunks of a request, and may die.
+"""A simulator whose trajectories are run by a pool of workers, which may die.
 
-A request is cut into chunks, the longest trajectories first. A worker gets the next chunk when it is about to be free,
-and runs whole trajectories: nothing is sent for a single step. A worker that dies or gets stuck is replaced, and its
-chunks are run again by whoever is free. Because every trajectory depends on its own seed alone, none of this
-shows in the results.
+A request is cut into chunks, the longest trajectories first. A worker gets its next chunk before it has finished the
+present one, and runs whole trajectories: nothing is sent for a single step. A worker that dies or gets stuck is
+replaced, and its chunks are run again. Every trajectory depends on its own seed alone, so results stay the same.
 """
-
-from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Required, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.trajectories import Trajectories
-from rido.policies.base import Policy
-from rido.simulators.base import Capabilities, Observed
-from rido.simulators.parallel.serialization import unpack
-from rido.simulators.parallel.worker import Beat, Done, Event, Gone, PolicyCard, Raised, Ready
-from rido.simulators.requests import check_request, join_observed, join_starts, join_trajectories
+from rido.policies.observations import stack, take
+from rido.simulators.base import Capabilities, Observed, PolicyInfo
+from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.parallel.serialization import deserialize, serialize
+from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
+from rido.simulators.requests import check_request, join_observed, join_trajectories
 
-_IN_FLIGHT = 2  # chunks that a worker has at a time: one that runs and one that waits, so that it never waits for us
-_LEAST_START_SECONDS = 60.0  # importing torch from a cold disk is no failure
+_CHUNKS_PER_WORKER = 2  # one that runs and one that waits, so that a worker is never idle
+_LEAST_START_SECONDS = 60.0  # importing torch from a cold disk takes that long
 
 
 class WorkerError(ChildProcessError):
-    """Trajectories that were lost with their workers again and again."""
+    """Trajectories whose workers were lost too often."""
+
+
+class PoolSettings(TypedDict, total=False):
+    """Arguments of every pool; see :class:`PoolSimulator`."""
+
+    horizon: Required[int]
+    gamma: float
+    env_kwargs: Mapping[str, Any] | None
+    num_envs: int | None
+    deterministic: bool
+    timeout: float
+    max_failures: int
 
 
 @dataclass(eq=False)
 class Chunk:
-    """Some rows of a request, to be run by one worker.
+    """Rows of a request that one worker runs."""
 
-    Attributes:
-        number: never used twice, so that late answers to an earlier request are recognised.
-        rows: which rows of the request.
-        request: the simulator's method and its arguments.
-        failures: why it was lost, each time that it was.
-    """
-
-    number: int
+    number: int  # never used again, so that late answers to an earlier request are recognised
     rows: NDArray[np.intp]
-    request: tuple[str, tuple[Any, ...]]
-    failures: list[str] = field(default_factory=list)
+    call: tuple[str, tuple[Any, ...]]  # the simulator's method and its arguments
+    failures: list[str] = field(default_factory=list)  # why it was lost with a worker, each time
 
 
 @dataclass(eq=False)
-class _Member:
-    """What is known of the worker in a slot."""
-
-    since: float  # when it last moved on
+class _WorkerState:
+    last_progress: float  # on the monotonic clock, in seconds
     ready: bool = False
     pid: int = 0
     chunks: deque[Chunk] = field(default_factory=deque)
-    calls: int = -1
-    asked: bool = False
+    policy_calls: int = -1
+    asked: bool = False  # for a heartbeat that has not come yet
 
 
-class CrewSimulator(ABC):
-    """A simulator whose trajectories are run by workers; how they are reached is up to the subclass.
+class PoolSimulator(ABC):
+    """A simulator whose trajectories are run by workers, which subclasses start and talk to.
 
     Args:
-        recipe: what the workers' simulators are made of, from :func:`rido.simulators.parallel.serialization.pack`.
-        size: number of workers.
-        horizon: the longest trajectory that will be asked for.
+        env: an id, or a function that makes an environment.
+        policy: as in :class:`GymnasiumSimulator`; functions, models and an agent's files are sent to the workers.
+        horizon: as in :class:`GymnasiumSimulator`.
         timeout: seconds without a single step after which a worker counts as stuck.
         max_failures: how often the same trajectories may be lost with a worker; once more is an error.
+        **settings: ``gamma``, ``env_kwargs``, ``num_envs`` (in each worker) and ``deterministic``, as in
+            :class:`GymnasiumSimulator`.
 
     Attributes:
         num_envs: environments side by side, in all workers together.
-        policy: what the policy is called, and whether it is reproducible.
-        observation_space: of one environment.
-        failures: workers lost so far.
+        failures: number of workers lost so far.
     """
 
     num_envs: int
-    policy: PolicyCard
+    policy: PolicyInfo
     observation_space: Any
 
-    def __init__(self, recipe: bytes, size: int, *, horizon: int, timeout: float, max_failures: int) -> None:
-        self._recipe = recipe
+    def __init__(
+        self, env: Any, policy: Any, *, horizon: int, timeout: float = 300.0, max_failures: int = 3, **settings: Any
+    ) -> None:
+        self._content = serialize(env, policy, {"horizon": horizon, **settings})
         self._horizon = checks.integer("horizon", horizon, least=1)
         self._timeout = float(timeout)
         if not self._timeout > 0:
             raise ValueError(f"timeout must be positive, got {timeout!r}")
         self._max_failures = checks.integer("max_failures", max_failures, least=0)
         self._start_seconds = max(self._timeout, _LEAST_START_SECONDS)
-        self._size = size
-        self._members: dict[int, _Member] = {}
+        self._workers: dict[int, _WorkerState] = {}
         self._waiting: deque[Chunk] = deque()
-        self._number = self._oldest = 0  # of the next chunk; of the first one of the present request
-        self._bad_starts: list[str] = []
+        self._next_number = self._first_number = 0  # of the next chunk, and of the present request's first one
+        self._failed_starts: list[str] = []
         self._ready: Ready | None = None
         self.failures = 0
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        """Collects one trajectory per length, each from its own seed, and returns them in the same order."""
-        parts, rows = self._collect("rollout", check_request(lengths, seeds, self._horizon), seeds)
-        return join_trajectories(parts, rows)
+        return join_trajectories(*self._collect("rollout", check_request(lengths, seeds, self._horizon), seeds))
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        """Collects what :meth:`rollout` collects, and the observations."""
-        parts, rows = self._collect("observe", check_request(lengths, seeds, self._horizon), seeds)
-        return join_observed(parts, rows)
+        return join_observed(*self._collect("observe", check_request(lengths, seeds, self._horizon), seeds))
 
     def starts(self, seeds: Sequence[int]) -> Any:
-        """Returns a batch of first observations, each from its own seed, without taking a step."""
         parts, rows = self._collect("starts", None, seeds)
-        return join_starts(parts, rows)
+        return take(stack(parts), np.argsort(rows))
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers that are ready, wherever they are."""
-        return [member.pid for member in self._members.values() if member.ready]
+        """Process ids of the workers that are ready, on whichever machine."""
+        return [worker.pid for worker in self._workers.values() if worker.ready]
 
     @property
     def fingerprint(self) -> str:
         """Digest of the environment and the policy."""
-        simulator = unpack(self._recipe)
-        simulator.close()
-        return simulator.fingerprint
+        return self._simulator_here().fingerprint
 
     @property
     def capabilities(self) -> Capabilities:
-        """It shows the observations of its workers."""
-        return Capabilities(observes=True, policy=self.policy, load_policy=self._load_policy)
+        """It returns observations."""
+        load_policy = lambda: self._simulator_here().policy  # noqa: E731
+        return Capabilities(observes=True, policy=self.policy, load_policy=load_policy)
 
-    def _load_policy(self) -> Policy:
-        """Loads the policy in this process too."""
-        simulator = unpack(self._recipe)
+    def _simulator_here(self) -> GymnasiumSimulator:
+        """Returns the workers' simulator, made in this process, for its policy and its fingerprint."""
+        simulator = deserialize(self._content)
         simulator.close()
-        return simulator.policy
+        return simulator
 
     def close(self) -> None:
         """Ends the workers."""
-        self._members.clear()
-        self._end()
+        self._workers.clear()
+        self._shut_down()
 
     def __enter__(self) -> Self:
         return self
@@ -154,149 +150,149 @@ class CrewSimulator(ABC):
         """Starts a worker, and ends the one that was in this slot before."""
 
     @abstractmethod
-    def _send(self, slot: int, chunk: Chunk) -> None:
-        """Hands a chunk to a worker; raises nothing if the worker is gone."""
-
-    @abstractmethod
-    def _ask(self, slot: int) -> None:
-        """Asks a worker for a sign of life; raises nothing if the worker is gone."""
+    def _send(self, slot: int, chunk: Chunk | None) -> None:
+        """Sends a chunk to a worker, or asks for a heartbeat (None); raises nothing if the worker is gone."""
 
     @abstractmethod
     def _poll(self, seconds: float) -> list[tuple[int, Event]]:
-        """Waits up to so long for something to happen, and returns what happened in which slots."""
+        """Waits for events for at most this long, and returns them with their slots."""
 
     @abstractmethod
-    def _end(self) -> None:
+    def _shut_down(self) -> None:
         """Ends everything that was started."""
 
-    def _open(self) -> None:
-        """Starts all workers and waits for the first of them."""
+    def _start_workers(self, count: int) -> None:
+        """Starts all workers and waits until the first one is ready."""
         try:
-            for slot in range(self._size):
+            for slot in range(count):
                 self._start(slot)
             while self._ready is None:
-                self._turn()
+                self._handle_events()
         except BaseException:
             self.close()
             raise
-        self.num_envs = self._size * self._ready.num_envs
+        self.num_envs = count * self._ready.num_envs
         self.observation_space = self._ready.observation_space
         self.policy = self._ready.policy
 
     def _collect(
         self, method: str, lengths: NDArray[np.int64] | None, seeds: Sequence[int]
     ) -> tuple[list[Any], NDArray[np.intp]]:
-        """Runs a method of the workers' simulators; returns its results by chunk, and the rows that they are of."""
-        if not self._members:
+        """Runs a method of the workers' simulators; returns its results by chunk, and the rows of the request."""
+        if not self._workers:
             raise ValueError(f"{method}() was called after close()")
         costs = np.ones(len(seeds), dtype=np.int64) if lengths is None else lengths
-        self._oldest, chunks = self._number, []
-        for rows in split(costs, self._size, self.num_envs // self._size):
+        self._first_number, chunks = self._next_number, {}
+        for rows in split(costs, len(self._workers), self.num_envs // len(self._workers)):
             chosen = [seeds[row] for row in rows.tolist()]
             arguments = (chosen,) if lengths is None else (lengths[rows], chosen)
-            chunks.append(Chunk(self._number, rows, (method, arguments)))
-            self._number += 1
-        self._waiting = deque(chunks)
-        wanted = {chunk.number: chunk for chunk in chunks}
+            chunks[self._next_number] = Chunk(self._next_number, rows, (method, arguments))
+            self._next_number += 1
+        self._waiting = deque(chunks.values())
         results: dict[int, Any] = {}
         while len(results) < len(chunks):
-            for event in self._turn():
-                if event.number in wanted:
+            for event in self._handle_events():
+                if event.number in chunks:
                     if isinstance(event, Raised):
-                        event.throw(wanted[event.number].rows)
+                        event.throw(chunks[event.number].rows)
                     results[event.number] = event.value
-        return [results[chunk.number] for chunk in chunks], np.concatenate([chunk.rows for chunk in chunks])
+        return [results[number] for number in chunks], np.concatenate([chunk.rows for chunk in chunks.values()])
 
-    def _turn(self) -> list[Done | Raised]:
-        """Hands out what waits, and sees to whatever happens next; returns the answers to chunks."""
-        self._assign()
+    def _handle_events(self) -> list[Done | Raised]:
+        """Sends waiting chunks, then waits for events and handles them; returns the answers to chunks."""
+        self._send_waiting()
         answers: list[Done | Raised] = []
         for slot, event in self._poll(min(self._timeout / 8, 0.5)):
-            member = self._members[slot]
+            worker = self._workers[slot]
             match event:
                 case Gone(reason):
                     self._replace(slot, reason)
                     continue
-                case Beat(calls):
-                    member.asked = False
-                    if calls == member.calls:
+                case Heartbeat(policy_calls):
+                    worker.asked = False
+                    if policy_calls == worker.policy_calls:
                         continue
-                    member.calls = calls
+                    worker.policy_calls = policy_calls
                 case Ready():
-                    member.ready, member.pid = True, event.pid
+                    worker.ready, worker.pid = True, event.pid
                     self._ready = event
-                    self._bad_starts.clear()
-                case Raised(number=-1):
+                    self._failed_starts.clear()
+                case Raised(number=None):
                     event.throw()
                 case Done() | Raised():
-                    member.chunks = deque(chunk for chunk in member.chunks if chunk.number != event.number)
+                    worker.chunks = deque(chunk for chunk in worker.chunks if chunk.number != event.number)
                     answers.append(event)
-            member.since = time.monotonic()
-        self._look_after()
+            worker.last_progress = time.monotonic()
+        self._check_timeouts()
         return answers
 
-    def _assign(self) -> None:
+    def _send_waiting(self) -> None:
         while self._waiting:
-            able = [s for s, member in self._members.items() if member.ready and len(member.chunks) < _IN_FLIGHT]
+            able = [
+                (len(worker.chunks), slot)
+                for slot, worker in self._workers.items()
+                if worker.ready and len(worker.chunks) < _CHUNKS_PER_WORKER
+            ]
             if not able:
                 return
-            slot = min(able, key=lambda s: len(self._members[s].chunks))
-            member, chunk = self._members[slot], self._waiting.popleft()
-            if not member.chunks:
-                member.since = time.monotonic()
-            member.chunks.append(chunk)
+            _, slot = min(able)
+            worker, chunk = self._workers[slot], self._waiting.popleft()
+            if not worker.chunks:
+                worker.last_progress = time.monotonic()
+            worker.chunks.append(chunk)
             self._send(slot, chunk)
 
-    def _look_after(self) -> None:
-        """Asks workers that are silent whether they move on, and replaces those that do not."""
+    def _check_timeouts(self) -> None:
+        """Asks silent workers for a heartbeat, and replaces those that make no progress."""
         now = time.monotonic()
-        for slot, member in self._members.items():
-            silent = now - member.since
-            if not member.ready:
+        for slot, worker in self._workers.items():
+            silent = now - worker.last_progress
+            if not worker.ready:
                 if silent > self._start_seconds:
                     self._replace(slot, f"was not ready after {self._start_seconds:g} seconds")
-            elif member.chunks and silent > self._timeout:
+            elif worker.chunks and silent > self._timeout:
                 self._replace(slot, f"took no step for {self._timeout:g} seconds (timeout)")
-            elif member.chunks and silent > self._timeout / 4 and not member.asked:
-                member.asked = True
-                self._ask(slot)
+            elif worker.chunks and silent > self._timeout / 4 and not worker.asked:
+                worker.asked = True
+                self._send(slot, None)
 
     def _start(self, slot: int) -> None:
-        self._members[slot] = _Member(time.monotonic())
+        self._workers[slot] = _WorkerState(time.monotonic())
         self._launch(slot)
 
     def _replace(self, slot: int, reason: str) -> None:
-        """Puts a new worker in the place of one that is lost, and its chunks back."""
-        lost, was_ready = self._members[slot].chunks, self._members[slot].ready
+        """Starts a new worker in the place of a lost one, whose chunks will be run again."""
+        lost, was_ready = self._workers[slot].chunks, self._workers[slot].ready
         reason = f"worker {slot} {reason}"
         self.failures += 1
         self._start(slot)
-        self._waiting.extendleft(chunk for chunk in reversed(lost) if chunk.number >= self._oldest)
+        self._waiting.extendleft(chunk for chunk in reversed(lost) if chunk.number >= self._first_number)
         if not was_ready:
-            self._bad_starts.append(reason)
-            if len(self._bad_starts) > self._max_failures:
-                raise WorkerError(f"no worker gets ready: {'; '.join(self._bad_starts)}")
-        elif lost:  # the first of them was running
-            lost[0].failures.append(reason)
-            if len(lost[0].failures) > self._max_failures:
-                seeds = ", ".join(map(str, lost[0].request[1][-1][:3]))
+            self._failed_starts.append(reason)
+            if len(self._failed_starts) > self._max_failures:
+                raise WorkerError(f"no worker gets ready: {'; '.join(self._failed_starts)}")
+        elif lost:
+            running = lost[0]
+            running.failures.append(reason)
+            if len(running.failures) > self._max_failures:
+                seeds = ", ".join(map(str, running.call[1][-1][:3]))
                 raise WorkerError(
-                    f"{lost[0].rows.size} trajectories (seeds {seeds}, ...) were lost with their worker "
-                    f"{len(lost[0].failures)} times, more than max_failures={self._max_failures}: "
-                    f"{'; '.join(lost[0].failures)}"
+                    f"{running.rows.size} trajectories (seeds {seeds}, ...) were lost with their worker "
+                    f"{len(running.failures)} times, more than max_failures={self._max_failures}: "
+                    f"{'; '.join(running.failures)}"
                 )
 
 
 def split(costs: NDArray[np.int64], workers: int, num_envs: int) -> list[NDArray[np.intp]]:
-    """Cuts a request into chunks, costly rows first and in ever smaller chunks, so that all workers end together.
+    """Cuts a request into chunks of decreasing size, costly rows first, so that all workers finish together.
 
-    A chunk takes half of a worker's fair share of what is left. It has at least a quarter as many rows as a
-    worker has environments, because few rows side by side cost about as much as many where they are vectorised, and
-    at most twice as many, which bounds what is lost with a worker.
+    A chunk has half of a worker's fair share of the remaining cost. It has at least a quarter as many rows as a worker
+    has environments, because few rows cost about as much as many where they are vectorised, and at most twice as many,
+    which limits the loss with a worker.
 
     Args:
         costs: of each row.
-        workers: how many there are.
+        workers: number of workers.
         num_envs: rows that a worker runs side by side.
 
     Example:

@@ -1,4 +1,4 @@
-"""Recipes: what another process or machine needs to make the same Gymnasium simulator."""
+"""A :class:`GymnasiumSimulator` as bytes, from which another process or machine makes the same one."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from rido.simulators.environments import find_spec
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 
-def pack(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
-    """Writes down what a :class:`GymnasiumSimulator` is made of.
+def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
+    """Returns the arguments of a :class:`GymnasiumSimulator` as bytes.
 
-    Functions travel as code where they cannot be imported, agents as the content of their files: a worker that
-    is started later, or on another machine, gets what was there when the evaluation began.
+    Functions are sent as code where they cannot be imported, agents as the content of their files: a worker that
+    starts later, or on another machine, gets the same ones as when the evaluation began.
 
     Args:
-        env: what the simulator takes; an environment's id, or something that can be pickled.
-        policy: what the simulator takes.
-        settings: its other arguments.
+        env: an environment's id, or something that can be pickled.
+        policy: the policy.
+        settings: the other arguments.
     """
     spec = find_spec(env) if isinstance(env, str) else None
     contents = {
@@ -45,25 +45,25 @@ def pack(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
         "settings": dict(settings),
         "path": [entry or os.getcwd() for entry in sys.path],
     }
-    return _dump(lambda: contents, f"env_kwargs must be plain values, got {settings['env_kwargs']!r:.80}, which")
+    return _dump(lambda: contents, f"env_kwargs must be plain values, got {settings.get('env_kwargs')!r:.80}, which")
 
 
-def unpack(recipe: bytes) -> GymnasiumSimulator:
-    """Makes the simulator that was written down. It runs code that the recipe brings along."""
-    contents = cloudpickle.loads(recipe)
+def deserialize(content: bytes) -> GymnasiumSimulator:
+    """Returns the simulator that was serialised. It runs code that comes with it."""
+    contents = cloudpickle.loads(content)
     sys.path.extend(entry for entry in contents["path"] if entry not in sys.path)  # for modules of the user's own
     try:
         env, spec = cloudpickle.loads(contents["env"])
         policy = cloudpickle.loads(contents["policy"])
     except (ImportError, AttributeError) as error:
         raise ValueError(
-            f"env and policy must be there in a worker too, got {error!r}: install their module, or define them in "
-            "the script itself"
+            f"env and policy must be importable in a worker too, got {error!r}: install their module, or define them "
+            "in the script itself"
         ) from error
     if spec is not None and spec.id not in gym.registry and ":" not in env:
         gym.registry[spec.id] = spec  # registered by the user's script, which no worker runs
     if isinstance(policy, _AgentFiles):
-        return policy.open(env, contents["settings"])
+        return policy.make_simulator(env, contents["settings"])
     if isinstance(policy, _SavedModel):
         policy = policy.load()
     return GymnasiumSimulator(env, policy, **contents["settings"])
@@ -71,9 +71,9 @@ def unpack(recipe: bytes) -> GymnasiumSimulator:
 
 @dataclass(frozen=True)
 class _AgentFiles:
-    """An agent's zip and its statistics, by their paths."""
+    """Contents of an agent's zip and of the statistics beside it, by their paths relative to the zip's folder."""
 
-    path: str
+    name: str
     files: dict[str, bytes]
 
     @staticmethod
@@ -83,34 +83,28 @@ class _AgentFiles:
         files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
         return _AgentFiles("/".join(path.parts[-3:]), files)
 
-    def open(self, env: Any, settings: dict[str, Any]) -> GymnasiumSimulator:
+    def make_simulator(self, env: Any, settings: dict[str, Any]) -> GymnasiumSimulator:
         with tempfile.TemporaryDirectory() as folder:
             for name, content in self.files.items():
                 target = Path(folder, name)
                 target.parent.mkdir(exist_ok=True)
                 target.write_bytes(content)
-            simulator = GymnasiumSimulator(env, Path(folder, Path(self.path).name), **settings)
-        simulator.policy.name = self.path
+            simulator = GymnasiumSimulator(env, Path(folder, Path(self.name).name), **settings)
+        simulator.policy.name = self.name
         return simulator
 
 
 @dataclass(frozen=True)
 class _SavedModel:
-    """An SB3 model without its environment and what only training needs, and the statistics of its VecNormalize."""
+    """An SB3 model without its environment, and the statistics of its VecNormalize."""
 
     algorithm: Any
     content: bytes
     vecnormalize: Any
 
-    @staticmethod
-    def save(model: Any) -> _SavedModel:
-        buffer = io.BytesIO()
-        model.save(buffer)
-        return _SavedModel(type(model), buffer.getvalue(), model.get_vec_normalize_env())
-
     def load(self) -> Any:
-        unused = {"buffer_size": 1, "n_steps": 1}  # buffers for training are allocated at loading
-        model = self.algorithm.load(io.BytesIO(self.content), device="cpu", custom_objects=unused)
+        buffers = {"buffer_size": 1, "n_steps": 1}  # only training needs them, and loading allocates them
+        model = self.algorithm.load(io.BytesIO(self.content), device="cpu", custom_objects=buffers)
         model._vec_normalize_env = self.vecnormalize
         return model
 
@@ -121,7 +115,9 @@ def _portable(policy: Any) -> Any:
         path = path if path.is_file() else path.with_name(f"{path.name}.zip")
         return _AgentFiles.read(path) if path.is_file() else policy
     if sb3.is_model(policy):
-        return _SavedModel.save(policy)
+        buffer = io.BytesIO()
+        policy.save(buffer)
+        return _SavedModel(type(policy), buffer.getvalue(), policy.get_vec_normalize_env())
     return policy
 
 

@@ -1,4 +1,4 @@
-"""A worker's side of a crew: the simulator that it runs, and the events by which it answers."""
+"""The worker's side of a pool: the simulator that it runs, and the events with which it answers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from rido.policies.base import Generators, Policy
 from rido.simulators.base import SimulationError
-from rido.simulators.parallel.serialization import unpack
+from rido.simulators.parallel.serialization import deserialize
 
 
 @dataclass(frozen=True)
-class PolicyCard:
-    """What is known of a policy that acts in other processes; see :class:`rido.policies.base.Policy`."""
+class RemotePolicy:
+    """Name and reproducibility of a policy that acts in other processes."""
 
     name: str
     reproducible: bool
@@ -26,17 +26,17 @@ class PolicyCard:
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker has made its environments and loaded its policy."""
+    """Event: a worker has made its environments and loaded its policy."""
 
     pid: int
     num_envs: int
     observation_space: Any
-    policy: PolicyCard
+    policy: RemotePolicy
 
 
 @dataclass(frozen=True)
 class Done:
-    """A chunk is finished."""
+    """Event: a chunk is finished."""
 
     number: int
     value: Any
@@ -44,73 +44,69 @@ class Done:
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception in a chunk, or while a worker got ready (number -1); such things are not tried again."""
+    """Event: an exception in a chunk, or while a worker got ready (number None). It is not tried again."""
 
-    number: int
-    error: Exception | None
-    place: tuple[int, int, int, str] | None
+    number: int | None
+    error: Exception
     trace: str
 
     @staticmethod
-    def catch(number: int, error: Exception) -> Raised:
-        """Makes something of an exception that can be sent."""
-        trace = traceback.format_exc()
-        if isinstance(error, SimulationError):
-            return Raised(number, None, (error.trajectory, error.step, error.seed, error.reason), trace)
+    def catch(number: int | None, error: Exception) -> Raised:
+        """Returns the event for the exception being handled, in a form that can be sent."""
         try:
             pickle.loads(pickle.dumps(error))
         except Exception:
             error = RuntimeError(repr(error))
-        return Raised(number, error, None, trace)
+        return Raised(number, error, traceback.format_exc())
 
     def throw(self, rows: NDArray[np.intp] | None = None) -> NoReturn:
-        """Raises the exception here, with the trace that it had there as its cause."""
-        cause = _RemoteTrace(self.trace)
-        if self.place is not None and rows is not None:
-            trajectory, step, seed, reason = self.place
-            raise SimulationError(int(rows[trajectory]), step, seed, reason) from cause
-        raise (self.error or RuntimeError(str(self.place))) from cause
+        """Raises the exception in this process, with the worker's traceback as its cause."""
+        error = self.error
+        if isinstance(error, SimulationError) and rows is not None:
+            error = error.at(int(rows[error.trajectory]))
+        raise error from _RemoteTraceback(self.trace)
 
 
 @dataclass(frozen=True)
-class Beat:
-    """A sign of life: how often the policy was called so far."""
+class Heartbeat:
+    """Event: how often a worker's policy was called so far."""
 
-    calls: int
+    policy_calls: int
 
 
 @dataclass(frozen=True)
 class Gone:
-    """A worker is no more."""
+    """Event: a worker has died or cannot be reached."""
 
     reason: str
 
 
-Event = Ready | Done | Raised | Beat | Gone
+Event = Ready | Done | Raised | Heartbeat | Gone
 
 
-class _RemoteTrace(Exception):
+class _RemoteTraceback(Exception):
     def __str__(self) -> str:
         return f'in a worker:\n"""\n{self.args[0]}"""'
 
 
-class Host:
-    """A worker's side: the simulator, and what it answers. It never raises, because answers travel."""
+class RemoteSimulator:
+    """The simulator in a worker. Its methods return events and never raise, because answers are sent."""
 
-    def __init__(self, recipe: bytes) -> None:
-        self._recipe = recipe
-        self._calls = 0
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._simulator: Any = None
+        self._policy: _CountedPolicy | None = None
 
     def open(self) -> Event:
-        """Makes the simulator."""
+        """Makes the environments and loads the policy."""
         try:
-            self._simulator: Any = unpack(self._recipe)
+            simulator = deserialize(self._content)
         except Exception as error:
-            return Raised.catch(-1, error)
-        policy = self._simulator.policy
-        self._simulator.policy = _Counted(policy, self)
-        card = PolicyCard(policy.name, policy.reproducible)
-        return Ready(os.getpid(), self._simulator.num_envs, self._simulator.observation_space, card)
+            return Raised.catch(None, error)
+        policy = RemotePolicy(simulator.policy.name, simulator.policy.reproducible)
+        simulator.policy = self._policy = _CountedPolicy(simulator.policy)
+        self._simulator = simulator
+        return Ready(os.getpid(), simulator.num_envs, simulator.observation_space, policy)
 
     def run(self, number: int, method: str, arguments: tuple[Any, ...]) -> Event:
         """Runs a chunk."""
@@ -119,24 +115,19 @@ class Host:
         except Exception as error:
             return Raised.catch(number, error)
 
-    def beat(self) -> Event:
-        """Tells how far the simulator is; may be called from another thread while it runs."""
-        return Beat(self._calls)
-
-    def count(self) -> None:
-        """Notes a call of the policy."""
-        self._calls += 1
+    def heartbeat(self) -> Event:
+        """Reports progress; may be called from another thread during :meth:`run`."""
+        return Heartbeat(0 if self._policy is None else self._policy.calls)
 
 
-class _Counted(Policy):
+class _CountedPolicy(Policy):
     """A policy whose calls are counted: as long as their number grows, the worker is not stuck."""
 
-    def __init__(self, policy: Policy, host: Host) -> None:
-        self.name, self.reproducible = policy.name, policy.reproducible
-        self.draws = policy.draws
+    def __init__(self, policy: Policy) -> None:
+        self.name, self.reproducible, self.draws = policy.name, policy.reproducible, policy.draws
         self._policy = policy
-        self._host = host
+        self.calls = 0
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
-        self._host.count()
+        self.calls += 1
         return self._policy(observations, generators)
