@@ -54,8 +54,7 @@ def allocate(weights: ArrayLike, budget: float, *, minimum: float = 1.0, costs: 
         raise ValueError(f"minimum must be at least 0, got {minimum!r}")
     if not (np.isfinite(budget) and budget >= least * (1 - 1e-12)):
         raise ValueError(f"budget must be at least minimum * sum(costs) = {least:g}, got {budget!r}")
-    counts: Array = allocate_rows(weights[None], budget, minimum=minimum, costs=costs)[0]
-    return counts
+    return allocate_rows(weights[None], budget, minimum=minimum, costs=costs).ravel()
 
 
 def allocate_rows(weights: Array, budget: float, *, minimum: float, costs: Array) -> Array:
@@ -263,20 +262,17 @@ def weight_terms(rewards: Array) -> Array:
 
     For discounted rewards less their means, its mean over trajectories is the weight f_t (Theorem 3.2 of the paper).
     """
-    terms: Array = rewards * (rewards + 2 * (tail_sums(rewards) - rewards))
-    return terms
+    return rewards * (rewards + 2 * (tail_sums(rewards) - rewards))
 
 
 def tail_sums(values: Array) -> Array:
     """Returns ``sum_{u>=t} x_u`` for every t, along the last axis."""
-    sums: Array = np.cumsum(values[..., ::-1], axis=-1)[..., ::-1]
-    return sums
+    return np.cumsum(values[..., ::-1], axis=-1)[..., ::-1]
 
 
 def discount_factors(horizon: int, gamma: float) -> Array:
     """Returns gamma^t for every step of the horizon."""
-    factors: Array = checks.discount("gamma", gamma) ** np.arange(horizon, dtype=np.float64)
-    return factors
+    return checks.discount("gamma", gamma) ** np.arange(horizon, dtype=np.float64)
 
 
 def _costs(costs: ArrayLike | None, horizon: int) -> Array:

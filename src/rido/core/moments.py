@@ -51,10 +51,6 @@ class Moments(ABC):
     The variance of the estimated return is ``sum_t f_t / n_t`` for n_t samples of step t (Theorem 3.2 of the paper)::
 
         f_t = gamma^2t Var(R_t) + 2 sum_{u>t} gamma^(t+u) Cov(R_t, R_u)
-
-    Args:
-        horizon: number of time steps T.
-        gamma: discount factor in (0, 1].
     """
 
     def __init__(self, horizon: int, *, gamma: float) -> None:

@@ -71,10 +71,6 @@ class SummedMoments(Moments):
 
     Sums do not tell trajectories apart. So all folds get equal weights, the degrees of freedom count full-length
     trajectories only, and the skewness is taken as zero. With millions of transitions none of this matters.
-
-    Args:
-        horizon: number of time steps T.
-        gamma: discount factor in (0, 1].
     """
 
     _total: Summary | None = None
@@ -93,8 +89,7 @@ class SummedMoments(Moments):
         return means
 
     def _squares(self) -> Array:
-        squares: Array = np.maximum(np.diag(self._all.products) - np.diag(self._all.sums) ** 2 / self._planned, 0)
-        return squares
+        return np.maximum(np.diag(self._all.products) - np.diag(self._all.sums) ** 2 / self._planned, 0)
 
     def _squares_and_products(self, covariance: Covariance) -> tuple[Array, Array]:
         # Entry (t, u) for t <= u is sum_i y_it y_iu over the trajectories that reach u.

@@ -94,17 +94,13 @@ class Trajectories:
 
 def concatenate(batches: "list[Trajectories]") -> Trajectories:
     """Returns all trajectories of several batches as one, in their order."""
-    return Trajectories(
-        np.concatenate([batch.flat for batch in batches]),
-        np.concatenate([batch.lengths for batch in batches]),
-        np.concatenate([batch.steps for batch in batches]),
-    )
+    parts = ([getattr(batch, name) for batch in batches] for name in ("flat", "lengths", "steps"))
+    return Trajectories(*map(np.concatenate, parts))
 
 
 def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]:
     """Returns how many trajectories of these lengths take each step."""
-    counts: NDArray[np.int64] = np.cumsum(np.bincount(lengths, minlength=horizon + 1)[:0:-1])[::-1]
-    return counts
+    return np.cumsum(np.bincount(lengths, minlength=horizon + 1)[:0:-1])[::-1]
 
 
 def pad(flat: NDArray[np.float64], lengths: NDArray[np.int64], width: int) -> NDArray[np.float64]:
@@ -114,6 +110,22 @@ def pad(flat: NDArray[np.float64], lengths: NDArray[np.int64], width: int) -> ND
     return rows
 
 
-def positions(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the time step of each entry of trajectories that are stored one after the other."""
-    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+def starts_of(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the index at which each piece begins, for pieces of these sizes one after the other in an array.
+
+    Example:
+        >>> starts_of(np.array([3, 1, 2]))
+        array([0, 3, 4])
+    """
+    starts: NDArray[np.int64] = np.cumsum(sizes) - sizes
+    return starts
+
+
+def positions(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns the position of each entry within its piece, for pieces of these sizes one after the other in an array.
+
+    Example:
+        >>> positions(np.array([3, 1, 2]))
+        array([0, 1, 2, 0, 0, 1])
+    """
+    return np.arange(sizes.sum()) - np.repeat(starts_of(sizes), sizes)

@@ -1,7 +1,9 @@
-"""Simulators: one method, ``rollout(lengths, seeds)``, for any kind of environment.
+"""Simulators collect trajectories: one method, ``rollout(lengths, seeds)``, over any kind of environment.
 
-May import policies, storage and core. A new simulator is one more module here with the methods of
-:class:`rido.simulators.base.Simulator`; tests/simulators/test_contract.py covers it once its ``SIMULATORS`` lists it.
+``gymnasium`` runs environments in this process, ``envpool`` in C++ threads, ``parallel`` in a pool of processes or Ray
+actors, ``jax`` on an accelerator; ``bank`` draws recorded trajectories; ``envs`` registers the paper's domains. May
+import policies, storage and core. A new simulator is one module with a class as in :mod:`rido.simulators.base`, and one
+name in :mod:`rido.simulators.factory`; ``tests/simulators/test_contract.py`` covers it.
 """
 
 from rido.simulators.bank import BankSimulator
