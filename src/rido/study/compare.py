@@ -269,16 +269,16 @@ def _summarise(name: str, runs: Sequence[_Run], bank: Bank, oracle: Schedule) ->
     missed = np.array([run.missed for run in runs])
     warnings = np.array([run.warned for run in runs])
     low, high = np.quantile(counts, [0.025, 0.975], axis=0)
-    half_width = 1.96 * _standard_error(squares)
+    half_width = 1.96 * standard_error(squares)
     return StrategyResult(
         name=name,
         errors=errors,
         mse=float(squares.mean()),
         mse_interval=(max(0.0, float(squares.mean()) - half_width), float(squares.mean()) + half_width),
         relative_variance=float(relative.mean()),
-        relative_variance_error=_standard_error(relative),
+        relative_variance_error=standard_error(relative),
         bias=float(errors.mean()),
-        bias_error=_standard_error(errors),
+        bias_error=standard_error(errors),
         coverage=1 - float(missed.mean()),
         warned=float(warnings.mean()),
         transitions=float(np.mean([run.transitions for run in runs])),
@@ -290,5 +290,6 @@ def _summarise(name: str, runs: Sequence[_Run], bank: Bank, oracle: Schedule) ->
     )
 
 
-def _standard_error(values: Array) -> float:
+def standard_error(values: Array) -> float:
+    """Returns the standard error of the mean of independent values."""
     return float(values.std(ddof=1)) / math.sqrt(values.size)
