@@ -13,7 +13,7 @@ from rido.core import checks
 
 Array = NDArray[np.float64]
 
-# fill() adds trajectories one by one. For large budgets these shortcuts save time; tests/test_allocation.py compares.
+# fill() adds trajectories one by one. Shortcuts for large budgets save time: tests/core/test_allocation.py compares.
 _ONE_BY_ONE = 200  # trajectories up to which there is no shortcut
 _START_SHARE = 0.9  # share of the budget that the lower bound of the relaxed optimum may spend
 _AT_ONCE = 0.005  # copies added together, as a share of the samples there and of the copies that the budget pays for
