@@ -14,7 +14,14 @@ from helpers import needs
 from rido.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", "docs/index.md", "docs/tutorial.md", "docs/simulator.md", "docs/strategy.md"]
+PAGES = [
+    "README.md",
+    "docs/index.md",
+    "docs/tutorial.md",
+    "docs/simulator.md",
+    "docs/strategy.md",
+    "docs/contributing.md",
+]
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -26,12 +33,9 @@ def commands(script):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A working directory with an agent where the examples expect one."""
-    sb3 = needs("stable_baselines3", "sb3")
+    """An empty working directory, in which nothing opens a window."""
+    needs("stable_baselines3", "sb3")
     needs("matplotlib", "plot").use("Agg")
-    agent = tmp_path / "agents" / "ppo" / "Pendulum-v1.zip"
-    agent.parent.mkdir(parents=True)
-    sb3.PPO("MlpPolicy", "Pendulum-v1", seed=0, device="cpu").save(agent)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

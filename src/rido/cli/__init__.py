@@ -1,7 +1,8 @@
 """The command line: ``rido evaluate``, ``compare``, ``plan``, ``report``, ``reproduce`` and ``envs``.
 
-Every command does what one function of the library does and prints a few lines, or with ``--json`` one object. It ends
-with 0 when it is done, 1 when it cannot be done (one line on standard error says why) and 2 when it was called wrongly.
+Every command calls one function of the library and prints a few lines, or one object with ``--json``. The exit status
+is 0 for success, 1 for an error (one line on standard error says which) and 2 for wrong usage. May import every other
+room; none imports it. A new command is one more module here, registered in :mod:`rido.cli.commands`.
 """
 
 from rido.cli.commands import app, main

@@ -11,18 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
 
-# fill() weighs about this many trajectories one by one. Where the budget is for more, it first takes most of it from a
-# lower bound of the relaxed optimum, and then small shares of what is left, or still smaller ones of what is there, at
-# once. That only saves time: tests/core/test_allocation.py compares.
-_ONE_BY_ONE = 200
-_START_SHARE = 0.9
-_AT_ONCE = 0.005
-_UNNOTICED = 0.001
+Array = NDArray[np.float64]
+
+# fill() adds trajectories one by one. Shortcuts for large budgets save time: tests/core/test_allocation.py compares.
+_ONE_BY_ONE = 200  # trajectories up to which there is no shortcut
+_START_SHARE = 0.9  # share of the budget that the lower bound of the relaxed optimum may spend
+_AT_ONCE = 0.005  # copies added together, as a share of the samples there and of the copies that the budget pays for
+_UNNOTICED = 0.001  # copies added together where the budget pays for them, as a share of the samples there
 
 
-def allocate(
-    weights: ArrayLike, budget: float, *, minimum: float = 1.0, costs: ArrayLike | None = None
-) -> NDArray[np.float64]:
+def allocate(weights: ArrayLike, budget: float, *, minimum: float = 1.0, costs: ArrayLike | None = None) -> Array:
     """Solves the continuous relaxation of the optimal schedule exactly, in one pass over the steps.
 
     The problem, (6) of the paper with costs, is::
@@ -41,8 +39,7 @@ def allocate(
         costs: price of one sample of each step; 1 if not given.
 
     Returns:
-        The samples per step, not rounded. Where every pooled weight is at most zero nothing is to be
-        gained anywhere, and the budget is spread evenly.
+        The samples per step, not rounded. Where no pooled weight is positive, the budget is spread evenly.
 
     Example:
         >>> allocate([9.0, 4.0, 1.0], 12)
@@ -57,13 +54,10 @@ def allocate(
         raise ValueError(f"minimum must be at least 0, got {minimum!r}")
     if not (np.isfinite(budget) and budget >= least * (1 - 1e-12)):
         raise ValueError(f"budget must be at least minimum * sum(costs) = {least:g}, got {budget!r}")
-    counts: NDArray[np.float64] = allocate_rows(weights[None], budget, minimum=minimum, costs=costs)[0]
-    return counts
+    return allocate_rows(weights[None], budget, minimum=minimum, costs=costs).ravel()
 
 
-def allocate_rows(
-    weights: NDArray[np.float64], budget: float, *, minimum: float, costs: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def allocate_rows(weights: Array, budget: float, *, minimum: float, costs: Array) -> Array:
     """Solves the problem of :func:`allocate` for many weights at once, one problem per row.
 
     The budget must pay for the minimum.
@@ -72,8 +66,8 @@ def allocate_rows(
     counts = np.full(root.shape, budget / costs.sum())
     varied = root[:, 0] > 0
     root = root[varied] / root[varied, :1]
-    # The first k steps lie above the minimum, n = level * root; the rest at it. The level that spends the
-    # budget for each k, and the largest k that keeps its own last step above the minimum:
+    # n = level * root for the first k steps, and the minimum for the rest. Each k has a level that spends the budget;
+    # the right k is the largest whose last step stays above the minimum.
     rest = minimum * (costs.sum() - np.cumsum(costs))
     level = np.maximum(budget - rest, 0) / np.cumsum(costs * root, axis=1)
     above = level * root >= minimum
@@ -83,25 +77,25 @@ def allocate_rows(
     return counts
 
 
-def pool(weights: NDArray[np.float64], costs: NDArray[np.float64]) -> NDArray[np.float64]:
+def pool(weights: Array, costs: Array) -> Array:
     """Pools ``weights / costs`` over adjacent steps until they never increase, and cuts them off at zero.
 
     This is the antitonic regression of ``weights / costs`` with weights ``costs``. Its blocks are the steps
     that share one count in the optimal schedule, whatever the budget. Rows of weights are pooled one by one.
     """
-    from scipy.optimize import isotonic_regression  # takes longer to import than everything else together
+    from scipy.optimize import isotonic_regression  # slow to import
 
     ratios = np.atleast_2d(weights / costs)
     # One call for all rows: each is lifted above the next by more than its range, so that no block reaches across.
     lift = (np.ptp(ratios) * np.arange(len(ratios))[::-1])[:, None]
     fitted = isotonic_regression((ratios + lift).ravel(), weights=np.tile(costs, len(ratios)), increasing=False).x
-    pooled: NDArray[np.float64] = fitted.reshape(ratios.shape) - lift
-    # The lift costs digits: what is left of a zero is a zero.
+    pooled: Array = fitted.reshape(ratios.shape) - lift
+    # The lift costs digits: a result below the rounding error is zero.
     pooled[pooled <= 4 * np.finfo(np.float64).eps * lift.max(initial=0.0)] = 0.0
     return pooled.reshape(weights.shape)
 
 
-def tie_negative_tail(weights: ArrayLike) -> NDArray[np.float64]:
+def tie_negative_tail(weights: ArrayLike) -> Array:
     """Applies the paper's rule for estimated weights whose tail sums to less than zero.
 
     True weights never do that (a tail's sum is the variance of the return after it), estimates may. Let ``s`` be
@@ -173,9 +167,9 @@ def fill(
         history: samples of each step that were already collected, at least 1 each.
         costs: price of one sample of each step; 1 if not given.
         limit: the most samples the new trajectories may have in all, whatever they cost.
-        pooled: whether gains are those of the pooled weights, under which the steps of a block keep together, or of
-            the weights as they are. Where the history is not the optimum of these weights the latter sees
-            that a part of a block lags behind. Only the part of a large budget that is taken one by one differs.
+        pooled: whether gains are computed from pooled weights, which keep the steps of a block together, or from
+            the plain weights, which can even out a block whose history is uneven. Of a large budget this concerns
+            only the part that is added one by one.
 
     Returns:
         The samples of each step to add.
@@ -194,7 +188,7 @@ def fill(
     most = np.iinfo(np.int64).max if limit is None else int(limit)
     ratios = pool(weights, costs)
     values = ratios * costs if pooled else weights
-    if ratios[0] == 0:  # nothing is to be gained anywhere: even out the counts, or lose as little as possible
+    if ratios[0] == 0:  # no length gains: even out the counts, or lose as little as possible
         ratios, values = np.ones(weights.size), costs if pooled or not weights.any() else weights
     prices = np.cumsum(costs)
     added = np.zeros(weights.size, dtype=np.int64)
@@ -221,21 +215,15 @@ def fill(
     return added
 
 
-def _lower_bound(
-    root: NDArray[np.float64],
-    budget: float,
-    history: NDArray[np.float64],
-    costs: NDArray[np.float64],
-    limit: int,
-) -> NDArray[np.int64]:
-    """Takes most of the budget at once: what the relaxed optimum adds to the history at the very least.
+def _lower_bound(root: Array, budget: float, history: Array, costs: Array, limit: int) -> NDArray[np.int64]:
+    """Returns a lower bound of what the relaxed optimum adds to the history.
 
-    At a given price of a sample the free optimum of each step is ``level * root - history``. It may increase with t.
-    The ordered optimum averages it over blocks, so that it is nowhere below the least of the free optimum up to t,
-    which is taken, and nowhere above the largest from t on, which tells what level the budget pays for at least.
+    Without the order constraint the optimum of each step is ``level * root - history``, which may increase with t. The
+    ordered optimum averages it over blocks. So it is at least the minimum of the free optimum over steps up to t, which
+    is the bound, and at most the maximum over steps from t on, which gives a level that the budget pays for.
     """
 
-    def free(level: float) -> NDArray[np.float64]:
+    def free(level: float) -> Array:
         return np.maximum(level * root - history, 0)
 
     def share(level: float) -> float:
@@ -244,7 +232,7 @@ def _lower_bound(
 
     if budget < costs[0] or limit < 1:
         return np.zeros(root.size, dtype=np.int64)
-    # This level would spend at least the budget, because steps with more than their optimum give nothing back.
+    # This level spends at least the budget: steps with more than their optimum give nothing back.
     low, reached = 0.0, 0.0
     affordable = (budget + float(history @ costs)) / float(root @ costs)
     high = min(affordable, (limit + float(history.sum())) / float(root.sum()))
@@ -259,24 +247,33 @@ def _lower_bound(
     return np.floor(np.minimum.accumulate(free(low))).astype(np.int64)
 
 
-def hoeffding_weights(horizon: int, gamma: float) -> NDArray[np.float64]:
+def hoeffding_weights(horizon: int, gamma: float) -> Array:
     """Returns d_t, the weights of the generalised Hoeffding bound, (2) of the paper.
 
     ``d_t = gamma^t (gamma^t + gamma^(t+1) - 2 gamma^T) / (1 - gamma)``, and ``2 (T - t) - 1`` for gamma = 1: the
-    f_t of rewards in [0, 1] that are as uncertain and as dependent as they can be. The sum that it stands for
-    is computed instead of the fraction, which loses all digits near gamma = 1.
+    f_t of rewards in [0, 1] of the largest variance and covariances. It is computed as a sum, because the fraction
+    loses all digits near gamma = 1.
     """
-    discounts = discount_factors(horizon, gamma)
-    later = np.cumsum(discounts[::-1])[::-1] - discounts
-    weights: NDArray[np.float64] = discounts * (discounts + 2 * later)
-    return weights
+    return weight_terms(discount_factors(horizon, gamma))
 
 
-def discount_factors(horizon: int, gamma: float) -> NDArray[np.float64]:
+def weight_terms(rewards: Array) -> Array:
+    """Returns ``x_t (x_t + 2 sum_{u>t} x_u)`` along the last axis.
+
+    For discounted rewards less their means, its mean over trajectories is the weight f_t (Theorem 3.2 of the paper).
+    """
+    return rewards * (rewards + 2 * (tail_sums(rewards) - rewards))
+
+
+def tail_sums(values: Array) -> Array:
+    """Returns ``sum_{u>=t} x_u`` for every t, along the last axis."""
+    return np.cumsum(values[..., ::-1], axis=-1)[..., ::-1]
+
+
+def discount_factors(horizon: int, gamma: float) -> Array:
     """Returns gamma^t for every step of the horizon."""
-    factors: NDArray[np.float64] = checks.discount("gamma", gamma) ** np.arange(horizon, dtype=np.float64)
-    return factors
+    return checks.discount("gamma", gamma) ** np.arange(horizon, dtype=np.float64)
 
 
-def _costs(costs: ArrayLike | None, horizon: int) -> NDArray[np.float64]:
+def _costs(costs: ArrayLike | None, horizon: int) -> Array:
     return np.ones(horizon) if costs is None else checks.positive_vector("costs", costs, length=horizon)

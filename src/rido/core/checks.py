@@ -1,4 +1,4 @@
-"""Checks of what a caller passes in, each naming the argument, the requirement and the value."""
+"""Checks of arguments. Each error names the argument, the requirement and the value."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def counts(name: str, values: ArrayLike) -> NDArray[np.int64]:
 
 
 def _whole(array: NDArray[Any]) -> NDArray[np.int64] | None:
-    """Returns numbers of another type as int64, or None if they are not whole."""
+    """Returns floats and the like as int64, or None if they are not whole numbers."""
     numbers = np.asarray(array, dtype=np.float64)
     whole = np.where(np.isfinite(numbers), numbers, 0).astype(np.int64)
     return whole if np.array_equal(whole, numbers) else None

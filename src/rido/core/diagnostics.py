@@ -1,15 +1,15 @@
-"""Diagnostics: what in the data speaks against the interval of an estimate."""
+"""Diagnostics: warnings about confidence intervals that the data makes doubtful."""
 
 from rido.core.estimate import Estimate
 
-# Where intervals stop holding what they promise; results/trust.md counts missed and false alarms.
-_FEWEST_DEGREES = 8.0
-_FEWEST_EFFECTIVE = 1.5
+# Below these numbers intervals cover less than promised; results/trust.md counts missed and false alarms.
+_FEWEST_DEGREES = 8.0  # degrees of freedom
+_FEWEST_EFFECTIVE = 1.5  # effective trajectories
 _PAGE = "docs/trust.md"
 
 
 def interval_warnings(estimate: Estimate) -> tuple[str, ...]:
-    """Returns why the interval of an estimate may not be trusted, and what to do, one sentence for each cause."""
+    """Returns one sentence for each reason to doubt the interval of an estimate, with what to do about it."""
     warnings = []
     full = int(estimate.schedule.counts[-1])
     if estimate.nothing_varied:

@@ -1,10 +1,9 @@
-"""Estimate: the expected return as the collected rewards tell it, with its error bars."""
+"""Estimate: the expected return estimated from collected rewards, with its confidence interval."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from rido.core.allocation import hoeffding_weights
 from rido.core.moments import Moments
 from rido.core.schedule import Schedule
 
-_UNSEEN = 2.0  # effective trajectories up to which one more of the largest contribution is reckoned with
+_UNSEEN = 2.0  # effective trajectories up to which the interval allows for one more of the largest contribution
 _ROUNDING = 1e-12  # a standard error below this share of the sum of mean rewards is a rounding error
 
 
@@ -26,14 +25,14 @@ class Estimate:
         value: the estimate, (1) of the paper.
         standard_error: its standard error in units of the return; infinite when fewer than two trajectories
             were planned to the horizon, 0 when all trajectories gave the same rewards.
-        degrees_of_freedom: of the t distribution behind the interval. Where all trajectories have one length they
-            are their number less one.
-        schedule: planned samples of each step that the estimate rests on.
+        degrees_of_freedom: of the t distribution of the interval; the number of trajectories less one where all
+            have the same length.
+        schedule: planned samples of each step behind the estimate.
         gamma: discount factor.
         early_ends: whether the environment ended a trajectory before its planned length.
         skewness: of the distribution of the value, from the contributions of the trajectories; 0 where not known.
-        effective_trajectories: number of equally large contributions that would leave as uncertain an error bar,
-            ``(sum x_i^2)^2 / sum x_i^4``; the degrees of freedom where not known.
+        effective_trajectories: ``(sum x_i^2)^2 / sum x_i^4``, the number of equally large contributions x_i that would
+            leave the standard error as uncertain; the degrees of freedom where not known.
         largest_contribution: of a single trajectory to the error of the value; 0 where not known.
     """
 
@@ -49,12 +48,12 @@ class Estimate:
 
     @classmethod
     def from_moments(cls, *teams: Moments) -> "Estimate":
-        """Estimates the return from everything these moments have seen.
+        """Estimates the return from moments of collected rewards.
 
-        The value is the sum of discounted mean rewards, which is (1) of the paper with its sums exchanged; of several
-        teams, the plain mean of their values. Its variance adds the squares of what each trajectory contributed,
-        ``sum_t gamma^t (R_t - mean_t) / (K n_t)`` with K teams and the counts n_t of its own, each term scaled for
-        the mean that was taken from the same data. The degrees of freedom are Satterthwaite's.
+        The value is the sum of discounted mean rewards, which is (1) of the paper with its sums exchanged. Of several
+        teams it is the plain mean of their values. Its variance is the sum of the squared contributions
+        ``sum_t gamma^t (R_t - mean_t) / (K n_t)`` of trajectories, with K teams and the counts n_t of the trajectory's
+        team. Each term is scaled because its mean comes from the same data. The degrees of freedom are Satterthwaite's.
 
         Args:
             teams: moments of independent sets of trajectories, each with its own schedule.
@@ -100,15 +99,15 @@ class Estimate:
 
         It is a t interval that allows for skewness. Where contributions are skewed, the variance of the value changes
         with J: to first order by ``K3 / K2`` per unit, its third cumulant over its variance. The interval is the set of
-        J whose distance d to the value is explained, ``d^2 <= t^2 (K2 + K3 / K2 d)``. For success rates this is
-        Wilson's interval up to terms of order 1/n, for symmetric contributions the plain t interval.
+        J at distance d from the value with ``d^2 <= t^2 (K2 + K3 / K2 d)``. For success rates this is Wilson's interval
+        up to terms of order 1/n, for symmetric contributions the plain t interval.
 
-        Few large contributions may have missed a larger one. So on the side of the largest, one more like it is added
-        to the cumulants, in full while the error rests on two effective trajectories and fading as they become more.
+        An error that rests on few large contributions may have missed another one. So on the side of the largest, one
+        more like it is added to the cumulants: in full up to two effective trajectories, and less with more of them.
 
         Where nothing varied, n equal trajectories exclude with this confidence only outcomes more frequent than
-        ``log(1 / (1 - confidence)) / n``, three over n for 95%. Such outcomes are assumed to change the return by at
-        most twice the value; where that is 0 nothing is known of their size, and the interval is infinite.
+        ``log(1 / (1 - confidence)) / n``, which is 3 / n for 95%. Such outcomes are assumed to change the return by at
+        most twice the value. Where the value is 0 their size is unknown, and the interval is infinite.
         """
         tail = (1 + checks.probability("confidence", confidence)) / 2
         if not math.isfinite(self.standard_error) or (self.nothing_varied and self.value == 0):
@@ -116,7 +115,7 @@ class Estimate:
         if self.nothing_varied:
             half_width = 2 * abs(self.value) * min(1.0, -math.log(1 - confidence) / float(self.schedule.counts[-1]))
             return self.value - half_width, self.value + half_width
-        from scipy.special import stdtrit  # twice the time of numpy's import
+        from scipy.special import stdtrit  # slow to import
 
         quantile = float(stdtrit(self.degrees_of_freedom, tail))
         variance, third = self.standard_error**2, self.skewness * self.standard_error**3
@@ -127,31 +126,28 @@ class Estimate:
         return self.value + low, self.value + high
 
     def half_width(self, confidence: float = 0.95) -> float:
-        """Returns how far the interval reaches from the value, to the side where it reaches farther."""
+        """Returns the distance from the value to the farther end of the interval."""
         low, high = self.interval(confidence)
         return max(high - self.value, self.value - low)
 
     def plus(self, values: NDArray[np.float64]) -> "Estimate":
         """Adds the mean of independent values, with Satterthwaite's degrees of freedom."""
         own, others = self.standard_error**2, float(values.var(ddof=1)) / values.size
-        changed: dict[str, Any] = {
-            "value": self.value + float(values.mean()),
-            "standard_error": math.sqrt(own + others),
-        }
-        if math.isfinite(own) and own + others > 0:
-            changed["degrees_of_freedom"] = satterthwaite(
-                np.array([own, others]), np.array([max(self.degrees_of_freedom, 1.0), values.size - 1.0])
-            )
-            changed["skewness"] = self.skewness * (own / (own + others)) ** 1.5
-            changed["effective_trajectories"] = satterthwaite(
-                np.array([own, others]), np.array([self.effective_trajectories, values.size / 3])
-            )
-        return Estimate(**{**self.__dict__, **changed})
+        both = replace(self, value=self.value + float(values.mean()), standard_error=math.sqrt(own + others))
+        if not math.isfinite(own) or own + others == 0:
+            return both
+        parts, freedom = np.array([own, others]), max(self.degrees_of_freedom, 1.0)
+        return replace(
+            both,
+            degrees_of_freedom=satterthwaite(parts, np.array([freedom, values.size - 1.0])),
+            skewness=self.skewness * (own / (own + others)) ** 1.5,
+            effective_trajectories=satterthwaite(parts, np.array([self.effective_trajectories, values.size / 3])),
+        )
 
     def hoeffding_interval(self, reward_range: tuple[float, float], confidence: float = 0.95) -> tuple[float, float]:
-        """Returns the generalised Hoeffding interval, (2) of the paper: valid for any rewards in the range.
+        """Returns the generalised Hoeffding interval, (2) of the paper, which holds for any rewards in the range.
 
-        It holds for schedules that were fixed before any reward was seen.
+        The schedule must have been fixed before any reward was seen.
 
         Args:
             reward_range: lowest and highest possible reward. The zeros after an early end must lie in it too, so it

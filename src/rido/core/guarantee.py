@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.allocation import discount_factors
 from rido.core.schedule import Schedule
-from rido.core.trajectories import Trajectories
+from rido.core.trajectories import Trajectories, positions
 
-_LARGEST_STAKE = 0.5  # of the 1 at which the bound breaks down
+_LARGEST_STAKE = 0.5  # stake times range; the bound is infinite at 1
 
 
 def guaranteed_interval(
@@ -28,18 +27,18 @@ def guaranteed_interval(
     """Returns an interval that holds J with at least this confidence, for rewards in the range and any plans.
 
     Each batch must have been planned before its own rewards were seen; it may depend on all batches before it. Within a
-    batch, trajectory i contributes ``x_i = sum_{t<h_i} gamma^t R_t / n_t``, independent and with a known
-    range; together the contributions estimate J. With stakes ``a`` chosen before each batch,
+    batch, the contributions ``x_i = sum_{t<h_i} gamma^t R_t / n_t`` of trajectories are independent, each with a known
+    range, and their sum estimates J. With stakes ``a`` chosen before each batch,
     ``exp(sum a (x_i - E x_i) - penalty_i)`` is a supermartingale, so by Ville's inequality::
 
         |sum_k a_k (estimate_k - J)| <= log(2 / delta) + sum_i penalty_i      with probability 1 - delta
 
-    at every moment at once, so that also the moment to stop may depend on the data. The penalty of the first batch is
+    after all batches at once, so the decision to stop may depend on the data. The penalty of the first batch is
     Hoeffding's, ``a^2 range_i^2 / 8``: with one batch the result is (2) of the paper, the generalised Hoeffding
-    interval. Later ones use what was learned: ``psi(a range_i) (x_i - c_i)^2 / range_i^2`` with centres c_i from
-    the batches before and ``psi(l) = -log(1 - l) - l``, the empirical Bernstein bound of Howard et al. (2021) and
-    Waudby-Smith and Ramdas (2024). The tail after a batch's longest trajectory lies somewhere in its range; batches
-    for which that is more than their own Hoeffding width are left out, a choice that sees no reward.
+    interval. Later penalties are ``psi(a range_i) (x_i - c_i)^2 / range_i^2`` with centres c_i from the batches before
+    and ``psi(l) = -log(1 - l) - l``, the empirical Bernstein bound of Howard et al. (2021) and Waudby-Smith and Ramdas
+    (2024). Rewards after a batch's longest trajectory are only known to lie in the range. A batch for which this
+    uncertainty exceeds its own Hoeffding width is left out; this choice depends on no reward.
 
     Args:
         batches: all trajectories, in the order in which they were planned.
@@ -48,8 +47,8 @@ def guaranteed_interval(
         reward_range: lowest and highest possible reward. The zeros after an early end must lie in it too, so it is
             widened to contain 0 where there were any.
         confidence: the probability 1 - delta of holding J.
-        budget: transitions meant to be spent in all, which scales the stakes; those of the batches if not given. It
-            must not depend on the rewards.
+        budget: transitions that the whole run may spend, which scales the stakes; those of the batches if not given.
+            It must not depend on the rewards.
     """
     low, high = checks.reward_range("reward_range", reward_range)
     delta = 1 - checks.probability("confidence", confidence)
@@ -64,7 +63,7 @@ def guaranteed_interval(
     total = sum(int(batch.lengths.sum()) for batch in batches) if budget is None else budget
     sums, seen = np.zeros(horizon), np.zeros(horizon)
     weighted = stakes = penalties = slack = 0.0
-    spread = math.nan  # variance of an estimate times its transitions, as far as known
+    spread = math.nan  # variance of a batch's estimate times its transitions, from the batch before
     for batch in batches:
         counts = Schedule.from_lengths(batch.lengths, horizon).counts
         scale = discounts / np.maximum(counts, 1)
@@ -72,7 +71,8 @@ def guaranteed_interval(
         ranges = (high - low) * np.cumsum(scale)[batch.lengths - 1]
         hoeffding = float(ranges @ ranges) / 4
         unknown = (high - low) / 2 * float(discounts[reach:].sum())
-        rewards = np.bincount(_steps(batch), batch.flat, horizon)
+        steps = positions(batch.lengths)
+        rewards = np.bincount(steps, batch.flat, horizon)
         if unknown <= math.sqrt(2 * log_odds * hoeffding):
             size = float(batch.lengths.sum())
             first = math.isnan(spread)
@@ -81,13 +81,15 @@ def guaranteed_interval(
             stake = size * math.sqrt(2 * log_odds / (total * max(spread, 1e-300)))
             value = float(scale @ rewards) + (low + high) / 2 * float(discounts[reach:].sum())
             centres = np.where(seen > 0, sums / np.maximum(seen, 1), (low + high) / 2)
-            deviations = np.bincount(_rows(batch), (batch.flat - centres[_steps(batch)]) * scale[_steps(batch)])
+            rows = np.repeat(np.arange(len(batch)), batch.lengths)
+            deviations = np.bincount(rows, (batch.flat - centres[steps]) * scale[steps])
             squares = float(deviations @ deviations)
             if first:
                 penalties += stake**2 * hoeffding / 2
             else:
                 stake = min(stake, _LARGEST_STAKE / float(ranges.max()))
-                penalties += float(_psi(stake * ranges) / ranges**2 @ deviations**2)
+                staked = stake * ranges
+                penalties += float((-np.log1p(-staked) - staked) / ranges**2 @ deviations**2)
             spread = size * squares
             weighted += stake * value
             stakes += stake
@@ -101,24 +103,12 @@ def guaranteed_interval(
 
 
 def check_rewards(batch: Trajectories, reward_range: tuple[float, float]) -> None:
-    """Raises if a reward of these trajectories is not in the range; zeros after an early end are no rewards."""
+    """Raises ValueError where a reward lies outside the range. Zeros after an early end are not checked."""
     low, high = reward_range
     outside = (batch.flat < low) | (batch.flat > high)
     if outside.any():
-        outside &= _steps(batch) < np.repeat(batch.steps, batch.lengths)
+        outside &= positions(batch.lengths) < np.repeat(batch.steps, batch.lengths)
     if outside.any():
         raise ValueError(
             f"reward_range must contain all rewards, got {reward_range!r} and a reward of {batch.flat[outside][0]:g}"
         )
-
-
-def _psi(stakes: NDArray[np.float64]) -> NDArray[np.float64]:
-    return -np.log1p(-stakes) - stakes
-
-
-def _rows(batch: Trajectories) -> NDArray[np.int64]:
-    return np.repeat(np.arange(len(batch)), batch.lengths)
-
-
-def _steps(batch: Trajectories) -> NDArray[np.int64]:
-    return np.arange(batch.flat.size) - np.repeat(np.cumsum(batch.lengths) - batch.lengths, batch.lengths)

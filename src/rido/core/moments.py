@@ -1,4 +1,4 @@
-"""Moments: what the collected rewards tell of their means, variances and covariances."""
+"""Moments: means, variances and weights f_t of the collected rewards."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.core.allocation import discount_factors
+from rido.core.allocation import Array, discount_factors, tail_sums
 from rido.core.trajectories import Trajectories, count_reached, pad
 
-_SLAB = 1 << 18  # rewards looked at in one go, so that temporary arrays stay in the cache
+Covariance = Literal["paired", "paper"]
+
+_SLAB = 1 << 18  # rewards processed at once, so that temporary arrays stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,7 @@ class Contributions:
         largest: the x_i that is largest in size; 0 where it is not known.
     """
 
-    squares: NDArray[np.float64]
+    squares: Array
     trajectories: NDArray[np.int64]
     cubes: float
     fourths: float
@@ -44,16 +46,11 @@ class Contributions:
 
 
 class Moments(ABC):
-    """Means, variances and the weights f_t of rewards, whatever they are learned from.
+    """Means, variances and the weights f_t of rewards, learned from batches of trajectories.
 
-    The weight of step t is what one sample of it adds to the variance of the estimated return (Theorem 3.2 of the
-    paper)::
+    The variance of the estimated return is ``sum_t f_t / n_t`` for n_t samples of step t (Theorem 3.2 of the paper)::
 
         f_t = gamma^2t Var(R_t) + 2 sum_{u>t} gamma^(t+u) Cov(R_t, R_u)
-
-    Args:
-        horizon: number of time steps T.
-        gamma: discount factor in (0, 1].
     """
 
     def __init__(self, horizon: int, *, gamma: float) -> None:
@@ -65,49 +62,47 @@ class Moments(ABC):
 
     @abstractmethod
     def update(self, batch: Any) -> None:
-        """Takes in a batch of trajectories."""
+        """Adds a batch of trajectories."""
 
     @abstractmethod
     def merge(self, other: Any) -> None:
-        """Takes in everything another one has seen, in any order and grouping."""
+        """Adds all trajectories of other moments. Order and grouping do not matter."""
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Samples n_t of each step, zeros after early ends included up to the planned lengths."""
+        """Samples n_t of each step, including zeros between an early end and the planned length."""
         return self._planned.copy()
 
     @property
     def transitions(self) -> int:
-        """Transitions taken in all, those that early ends left unspent not counted."""
+        """Transitions taken, without those that early ends left unspent."""
         return int(self._taken.sum())
 
     @property
-    def survival(self) -> NDArray[np.float64]:
+    def survival(self) -> Array:
         """Share of the trajectories planned to take step t that the environment had not ended before it."""
         return self._taken / np.maximum(self._planned, 1)
 
     @property
     @abstractmethod
-    def means(self) -> NDArray[np.float64]:
+    def means(self) -> Array:
         """Mean reward of each step; NaN where there is no sample."""
 
     @property
-    @abstractmethod
-    def variances(self) -> NDArray[np.float64]:
+    def variances(self) -> Array:
         """Unbiased variance of the reward of each step, as in Appendix A.3 of the paper."""
+        self._require_pairs("variances")
+        return self._squares() / (self._planned - 1)
 
     def weights(
-        self,
-        covariance: Literal["paired", "paper"] = "paired",
-        beta: float = 1.0,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-    ) -> NDArray[np.float64]:
+        self, covariance: Covariance = "paired", beta: float = 1.0, reward_range: tuple[float, float] = (0.0, 1.0)
+    ) -> Array:
         """Returns the estimated weights f_t, with the paper's exploration bonuses for beta > 1.
 
         Args:
-            covariance: "paired" takes both means of a covariance over the trajectories that reach the later
-                step, which makes it unbiased and unchanged when all rewards are shifted. "paper" multiplies the
-                mean over all samples of the earlier step with that of the later one (Appendix A.3 of the paper).
+            covariance: "paired" averages both rewards of a covariance over the trajectories that reach the later
+                step. It is unbiased and does not change when all rewards are shifted. "paper" multiplies the mean
+                over all samples of the earlier step with that of the later one (Appendix A.3 of the paper).
             beta: robustness level of (8) of the paper; 1 means no bonus.
             reward_range: lowest and highest reward. The paper's bonuses are for [0, 1]; they are scaled by its width.
         """
@@ -117,41 +112,43 @@ class Moments(ABC):
             raise ValueError(f"beta must be at least 1 and finite, got {beta!r}")
         self._require_pairs("weights")
         squares, products = self._squares_and_products(covariance)
-        # (8) of the paper. C^c does not depend on t: one reversed cumulative sum gives its discounted sum over u > t.
+        # (8) of the paper. C^c does not depend on t, so one cumulative sum gives its discounted sum over u > t.
         bonus = np.sqrt(2 * np.log(beta) / self._planned)
         deviations = np.sqrt(squares / (self._planned - 1)) + (high - low) * bonus
         later_bonus = self.discounts * 3 * (high - low) ** 2 * bonus
-        products += np.cumsum(later_bonus[::-1])[::-1] - later_bonus
-        weights: NDArray[np.float64] = self.discounts * (self.discounts * deviations**2 + 2 * products)
+        products += tail_sums(later_bonus) - later_bonus
+        weights: Array = self.discounts * (self.discounts * deviations**2 + 2 * products)
         return weights
 
     @abstractmethod
-    def _squares_and_products(
-        self, covariance: Literal["paired", "paper"]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Returns ``sum_i y_it^2`` and ``sum_{u>t} gamma^u c_tu``, with y the rewards less the means of their steps.
+    def _squares(self) -> Array:
+        """Returns ``sum_i y_it^2``, with y the rewards less the means of their steps."""
 
-        Because ``sum_i y_iu = 0``, both covariances c_tu are single sums over the i that reach u: "paired" is
+    @abstractmethod
+    def _squares_and_products(self, covariance: Covariance) -> tuple[Array, Array]:
+        """Returns ``sum_i y_it^2`` and ``sum_{u>t} gamma^u c_tu`` with the covariances c_tu.
+
+        Because ``sum_i y_iu = 0``, one sum over the trajectories that reach u gives a covariance: "paired" is
         ``sum_i y_it y_iu / (n_u - 1)``, "paper" is ``sum_i y_it R_iu / n_u``.
         """
 
     @abstractmethod
-    def weights_by_fold(self, folds: int) -> NDArray[np.float64]:
-        """Splits the paired weights f_t into parts that different trajectories contribute.
+    def weights_by_fold(self, folds: int) -> Array:
+        """Returns the contribution of each fold of trajectories to the paired weights f_t.
 
         Returns:
-            An array of shape (folds, horizon) whose sum over folds is ``weights()``. Every fold has trajectories of all
-            lengths in the same proportions, as far as their numbers allow.
+            An array of shape (folds, horizon) whose sum over folds is ``weights()``. Every fold has about the same
+            number of trajectories of each length.
         """
 
     @property
     @abstractmethod
     def largest_deviation(self) -> float:
-        """Largest deviation from its mean of what a full-length trajectory still had to come, over all steps."""
+        """Largest deviation of ``sum_{u>=t} gamma^u R_u`` from its mean, over all t and full-length trajectories."""
 
     @abstractmethod
-    def contributions(self, coefficients: NDArray[np.float64], centre: NDArray[np.float64]) -> "Contributions":
-        """Returns what trajectories contribute to the error of ``sum_t coefficients[t] sum_i R_it``.
+    def contributions(self, coefficients: Array, centre: Array) -> "Contributions":
+        """Returns sums over the contributions of trajectories to the error of ``sum_t coefficients[t] sum_i R_it``.
 
         Trajectory i contributes ``x_i = sum_t coefficients[t] (R_it - centre[t])`` over its planned steps.
         """
@@ -166,9 +163,9 @@ class Moments(ABC):
 class RewardMoments(Moments):
     """Means, variances and the weights f_t of rewards from trajectories of mixed lengths.
 
-    The rewards themselves are kept, not T x T tables of their products. The inner sum of f_t is then
-    a reversed cumulative sum along each trajectory, so weights cost O(transitions) time and memory for any horizon.
-    Means are subtracted before anything is squared, so a large common offset of the rewards costs no digits.
+    All rewards are kept, not T x T tables of their products. The inner sum of f_t is then a cumulative sum from the
+    end of each trajectory, so weights cost O(transitions) time and memory for any horizon. Means are subtracted
+    before anything is squared, so a large common offset of the rewards costs no digits.
 
     Args:
         horizon: number of time steps T.
@@ -186,11 +183,10 @@ class RewardMoments(Moments):
     def __init__(self, horizon: int, *, gamma: float) -> None:
         super().__init__(horizon, gamma=gamma)
         self._sums = np.zeros(self.horizon)
-        # Rows by the number of bits of their length, so that padding never doubles the memory.
-        self._blocks: dict[int, list[tuple[NDArray[np.float64], NDArray[np.int64]]]] = {}
+        # Rows grouped by the number of bits of their length, so that padding at most doubles the memory.
+        self._blocks: dict[int, list[tuple[Array, NDArray[np.int64]]]] = {}
 
     def update(self, trajectories: Trajectories) -> None:
-        """Takes in a batch of trajectories."""
         if trajectories.lengths.max() > self.horizon:
             raise ValueError(
                 f"trajectories must be no longer than the horizon {self.horizon}, got {trajectories.lengths.max()}"
@@ -205,7 +201,6 @@ class RewardMoments(Moments):
             self._blocks.setdefault(bit, []).append((rows, part.lengths))
 
     def merge(self, other: "RewardMoments") -> None:
-        """Takes in everything another one has seen, in any order and grouping."""
         if (other.horizon, other.gamma) != (self.horizon, self.gamma):
             raise ValueError(
                 f"other must have horizon {self.horizon} and gamma {self.gamma}, got {other.horizon} and {other.gamma}"
@@ -217,54 +212,42 @@ class RewardMoments(Moments):
             self._blocks.setdefault(bit, []).extend(blocks)
 
     @property
-    def means(self) -> NDArray[np.float64]:
-        """Mean reward of each step; NaN where there is no sample."""
+    def means(self) -> Array:
         with np.errstate(invalid="ignore"):
-            means: NDArray[np.float64] = self._sums / self._planned
+            means: Array = self._sums / self._planned
         return means
 
-    @property
-    def variances(self) -> NDArray[np.float64]:
-        """Unbiased variance of the reward of each step, as in Appendix A.3 of the paper."""
-        self._require_pairs("variances")
-        variances = np.zeros(self.horizon)
-        for rows in self._centred():
-            variances[: rows.shape[1]] += np.einsum("it,it->t", rows, rows)
-        return variances / (self._planned - 1)
+    def _squares(self) -> Array:
+        squares = np.zeros(self.horizon)
+        for rows, _ in self._centred():
+            squares[: rows.shape[1]] += np.einsum("it,it->t", rows, rows)
+        return squares
 
-    def _squares_and_products(
-        self, covariance: Literal["paired", "paper"]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _squares_and_products(self, covariance: Covariance) -> tuple[Array, Array]:
         squares = np.zeros(self.horizon)
         products = np.zeros(self.horizon)
         divisors = self._planned - 1 if covariance == "paired" else self._planned
         offsets = np.zeros(self.horizon) if covariance == "paired" else self.means
         scale = self.discounts / divisors
-        for rows, reached in self._centred_and_reached():
+        for rows, reached in self._centred():
             width = rows.shape[1]
             squares[:width] += np.einsum("it,it->t", rows, rows)
             later = (rows + offsets[:width] * reached) * scale[:width]
-            later = np.cumsum(later[:, ::-1], axis=1)[:, ::-1] - later
-            products[:width] += np.einsum("it,it->t", rows, later)
+            products[:width] += np.einsum("it,it->t", rows, tail_sums(later) - later)
         return squares, products
 
-    def weights_by_fold(self, folds: int) -> NDArray[np.float64]:
-        """Splits the paired weights f_t into parts that different trajectories contribute.
-
-        A paired weight is a sum over trajectories, ``f_t = sum_i phi_it`` with the ``phi_it = y_it (y_it + 2 sum_{u>t}
-        y_iu) / (n - 1)`` of discounted, centred rewards y, each divided by the n - 1 of its own later step.
-        """
+    def weights_by_fold(self, folds: int) -> Array:
         self._require_pairs("weights")
+        # f_t = sum_i y_it (y_it / (n_t - 1) + 2 sum_{u>t} y_iu / (n_u - 1)) with discounted, centred rewards y.
         weights = np.zeros((folds, self.horizon))
         scale = self.discounts / (self._planned - 1)
-        slabs, lengths = list(self._centred()), self.lengths
-        fold = np.empty(lengths.size, dtype=np.int64)
-        fold[np.argsort(-lengths, kind="stable")] = np.arange(lengths.size) % folds
+        fold = np.empty(self.lengths.size, dtype=np.int64)
+        fold[np.argsort(-self.lengths, kind="stable")] = np.arange(fold.size) % folds  # equally many of each length
         first = 0
-        for rows in slabs:
+        for rows, _ in self._centred():
             width = rows.shape[1]
             own = rows * scale[:width]
-            terms = rows * (2 * np.cumsum(own[:, ::-1], axis=1)[:, ::-1] - own) * self.discounts[:width]
+            terms = rows * (2 * tail_sums(own) - own) * self.discounts[:width]
             members = fold[first : first + len(rows)] == np.arange(folds)[:, None]
             weights[:, :width] += members @ terms
             first += len(rows)
@@ -272,13 +255,10 @@ class RewardMoments(Moments):
 
     @property
     def largest_deviation(self) -> float:
-        """Largest deviation from its mean of what a full-length trajectory still had to come, over all steps."""
-        centred = (self.full_length - self.means) * self.discounts
-        return float(np.abs(np.cumsum(centred[:, ::-1], axis=1)).max(initial=0.0))
+        return float(np.abs(tail_sums((self.full_length - self.means) * self.discounts)).max(initial=0.0))
 
-    def contributions(self, coefficients: NDArray[np.float64], centre: NDArray[np.float64]) -> Contributions:
-        """Returns what trajectories contribute to the error of ``sum_t coefficients[t] sum_i R_it``."""
-        terms = np.concatenate([rows @ coefficients[: rows.shape[1]] for rows in self._centred(centre)])
+    def contributions(self, coefficients: Array, centre: Array) -> Contributions:
+        terms = np.concatenate([rows @ coefficients[: rows.shape[1]] for rows, _ in self._centred(centre)])
         lengths, size = self.lengths, self.horizon + 1
         return Contributions(
             np.bincount(lengths, terms**2, size).astype(np.float64),
@@ -294,19 +274,16 @@ class RewardMoments(Moments):
         return np.concatenate([lengths for blocks in self._blocks.values() for _, lengths in blocks])
 
     @property
-    def full_length(self) -> NDArray[np.float64]:
+    def full_length(self) -> Array:
         """Rewards of the trajectories that were planned to the horizon, one row each."""
         rows = [rows[lengths == self.horizon] for rows, lengths in self._blocks.get(self.horizon.bit_length(), [])]
         return np.concatenate(rows) if rows else np.zeros((0, self.horizon))
 
-    def _centred(self, centre: NDArray[np.float64] | None = None) -> Iterator[NDArray[np.float64]]:
-        """Yields all rewards less a number for each step, its mean if not given, zero behind each trajectory."""
-        return (rows for rows, _ in self._centred_and_reached(centre))
+    def _centred(self, centre: Array | None = None) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
+        """Yields blocks of rows: rewards less the centre of their step, and which steps were planned.
 
-    def _centred_and_reached(
-        self, centre: NDArray[np.float64] | None = None
-    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.bool_]]]:
-        """Yields slabs of rows, so that temporary arrays stay in the cache, and which steps were planned."""
+        The centres are the means if not given. Entries after a trajectory's planned length are zero.
+        """
         means = self.means if centre is None else centre
         for blocks in self._blocks.values():
             if len(blocks) > 1:

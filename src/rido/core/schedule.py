@@ -12,11 +12,10 @@ from rido.core.trajectories import count_reached
 
 @dataclass(frozen=True, eq=False, init=False)
 class Schedule:
-    """A data collection strategy: the lengths of the trajectories to collect.
+    """A data collection strategy: how many samples of each time step to collect.
 
-    The paper writes it as counts ``n_t`` of samples per step, or as numbers ``m_h`` of trajectories per
-    length; both say the same, ``m_h = n_{h-1} - n_h``. A schedule is immutable, two add up to the schedule that
-    collects both, and any budget is met exactly.
+    The counts ``n_t`` of samples per step and the numbers ``m_h`` of trajectories per length say the same:
+    ``m_h = n_{h-1} - n_h``. A schedule is immutable. The sum of two schedules collects both.
 
     Args:
         counts: samples of each time step; whole numbers that never increase.
@@ -59,7 +58,7 @@ class Schedule:
 
     @classmethod
     def uniform(cls, horizon: int, budget: int) -> "Schedule":
-        """Returns full-length trajectories, and a shorter one for what is left of the budget."""
+        """Returns full-length trajectories, and a shorter one for the rest of the budget."""
         horizon = checks.integer("horizon", horizon, least=1)
         budget = checks.integer("budget", budget, least=1)
         return cls(budget // horizon + (np.arange(horizon) < budget % horizon))
@@ -68,7 +67,7 @@ class Schedule:
     def robust(cls, horizon: int, budget: int, *, gamma: float) -> "Schedule":
         """Returns the schedule that minimises the generalised Hoeffding bound, (2) of the paper.
 
-        It depends on nothing but horizon, budget and discount, and collects at least one full trajectory.
+        It depends on horizon, budget and discount only, and collects at least one full trajectory.
         """
         horizon = checks.integer("horizon", horizon, least=1)
         return cls.optimal(hoeffding_weights(horizon, gamma), budget)
@@ -77,7 +76,7 @@ class Schedule:
     def optimal(cls, weights: ArrayLike, budget: float, *, costs: ArrayLike | None = None) -> "Schedule":
         """Returns the oracle's schedule: the least variance ``sum_t f_t / n_t`` for known weights f_t.
 
-        Problem (6) of the paper. It collects at least one full trajectory, then whole ones where they pay most.
+        It solves problem (6) of the paper: one full trajectory, then one after the other of the length that gains most.
 
         Args:
             weights: f_t of every step.

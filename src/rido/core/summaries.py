@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.moments import Contributions, Moments
-
-Array = NDArray[np.float64]
+from rido.core.allocation import Array, tail_sums
+from rido.core.moments import Contributions, Covariance, Moments
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
     """Sums over trajectories of mixed lengths, with d the rewards less a given centre.
 
-    A few T x T tables stand for any number of trajectories, and two summaries with one centre add up.
+    Two T x T tables hold any number of trajectories. Summaries can be added.
 
     Attributes:
         planned: trajectories that were planned to take each step.
         taken: trajectories that took each step, fewer than planned where the environment ended some before.
         centre: the number that was subtracted from the rewards of each step, near their mean.
-        sums: entry (t, u) is the sum of d_t over the trajectories planned to take u, for t <= u. Others mean nothing.
-        products: entry (t, u) is the sum of d_t d_u over the same, for t <= u. Others mean nothing.
+        sums: entry (t, u) for t <= u is the sum of d_t over the trajectories planned to take u. Ignore t > u.
+        products: entry (t, u) for t <= u is the sum of d_t d_u over the same trajectories. Ignore t > u.
     """
 
     planned: NDArray[np.int64]
@@ -44,7 +42,7 @@ class Summary:
         return self.planned
 
     def centred_on(self, centre: Array) -> Summary:
-        """Returns the same sums of rewards less another number each."""
+        """Returns the same sums with another centre."""
         if np.array_equal(centre, self.centre):
             return self
         shift, counts = centre - self.centre, self.planned
@@ -69,43 +67,33 @@ class Summary:
 
 
 class SummedMoments(Moments):
-    """What :class:`rido.RewardMoments` tells, from sums instead of the rewards.
+    """The moments of :class:`rido.RewardMoments`, from sums instead of the rewards.
 
-    What needs single trajectories is not known: weights are not split into folds, the degrees of freedom of the error
-    are those of the full-length trajectories, and its skewness is taken for zero. With the millions of transitions for
-    which rewards stay on the device, none of this matters.
-
-    Args:
-        horizon: number of time steps T.
-        gamma: discount factor in (0, 1].
+    Sums do not tell trajectories apart. So all folds get equal weights, the degrees of freedom count full-length
+    trajectories only, and the skewness is taken as zero. With millions of transitions none of this matters.
     """
 
     _total: Summary | None = None
 
     def update(self, summary: Summary) -> None:
-        """Takes in a batch of trajectories."""
         self._total = summary if self._total is None else self._total + summary
         self._planned, self._taken = self._total.planned, self._total.taken
 
     def merge(self, other: SummedMoments) -> None:
-        """Takes in everything another one has seen."""
         self.update(other._all)
 
     @property
     def means(self) -> Array:
-        """Mean reward of each step; NaN where there is no sample."""
         with np.errstate(invalid="ignore"):
             means: Array = self._all.centre + np.diag(self._all.sums) / self._planned
         return means
 
-    @property
-    def variances(self) -> Array:
-        """Unbiased variance of the reward of each step."""
-        self._require_pairs("variances")
-        return self._squares() / (self._planned - 1)
+    def _squares(self) -> Array:
+        return np.maximum(np.diag(self._all.products) - np.diag(self._all.sums) ** 2 / self._planned, 0)
 
-    def _squares_and_products(self, covariance: Literal["paired", "paper"]) -> tuple[Array, Array]:
-        products = self._centred_products()
+    def _squares_and_products(self, covariance: Covariance) -> tuple[Array, Array]:
+        # Entry (t, u) for t <= u is sum_i y_it y_iu over the trajectories that reach u.
+        products = self._all.products - self._all.sums * (np.diag(self._all.sums) / self._planned)
         squares = np.maximum(np.diag(products), 0)
         if covariance == "paired":
             products = products * (self.discounts / (self._planned - 1))
@@ -116,17 +104,15 @@ class SummedMoments(Moments):
         return squares, np.triu(products, 1).sum(axis=1)
 
     def weights_by_fold(self, folds: int) -> Array:
-        """Splits the paired weights evenly: sums do not tell trajectories apart."""
         return np.tile(self.weights() / folds, (folds, 1))
 
     @property
     def largest_deviation(self) -> float:
-        """Three standard deviations of what is still to come, at the step where they are largest."""
-        tails = np.cumsum(self.weights()[::-1])
-        return 3 * float(np.sqrt(max(tails.max(), 0.0)))
+        """Three standard deviations of ``sum_{u>=t} gamma^u R_u``, at the t where they are largest."""
+        return 3 * float(np.sqrt(max(tail_sums(self.weights()).max(), 0.0)))
 
     def contributions(self, coefficients: Array, centre: Array) -> Contributions:
-        """Returns the variance of the contributions, attributed to the full-length trajectories."""
+        """Returns the variance of all contributions as that of full-length trajectories."""
         around = self._all.centred_on(centre).products
         products = np.triu(coefficients[:, None] * around * coefficients)
         squares, trajectories = np.zeros(self.horizon + 1), np.zeros(self.horizon + 1, dtype=np.int64)
@@ -139,12 +125,3 @@ class SummedMoments(Moments):
         if self._total is None:
             raise ValueError("moments need at least one batch of trajectories, got none")
         return self._total
-
-    def _squares(self) -> Array:
-        squares: Array = np.maximum(np.diag(self._all.products) - np.diag(self._all.sums) ** 2 / self._planned, 0)
-        return squares
-
-    def _centred_products(self) -> Array:
-        """Returns ``sum_i y_t y_u`` over the trajectories that reach u, for t <= u; others mean nothing."""
-        products: Array = self._all.products - self._all.sums * (np.diag(self._all.sums) / self._planned)
-        return products

@@ -12,13 +12,13 @@ from rido.core import checks
 class Trajectories:
     """Rewards of trajectories of different planned lengths.
 
-    A trajectory that the environment ended before its planned length has reward 0 from there on. The zeros count
-    as samples up to the planned length, and only up to it: to count the zeros beyond, which are just as certain,
-    would select trajectories by their outcome and bias the estimate.
+    A trajectory that the environment ended before its planned length has reward 0 from there on. These zeros count
+    as samples up to the planned length and no further: counting them up to the horizon would select trajectories by
+    their outcome and bias the estimate.
 
     Args:
-        rewards: shape (trajectories, at least the longest length), what lies beyond a trajectory's length is ignored;
-            or one-dimensional, the planned steps of one trajectory after the other.
+        rewards: shape (trajectories, at least the longest length), where entries beyond a trajectory's length are
+            ignored; or one-dimensional, the planned steps of one trajectory after the other.
         lengths: planned length of each trajectory.
         steps: transitions that each trajectory took, fewer than planned where the environment ended it; the
             planned lengths if not given.
@@ -43,8 +43,11 @@ class Trajectories:
         steps = lengths if steps is None else checks.counts("steps", steps).copy()
         if lengths.min() < 1:
             raise ValueError(f"lengths must be at least 1, got 0 for trajectory {int(lengths.argmin())}")
-        if steps.shape != lengths.shape or (steps > lengths).any():
-            raise ValueError("steps must be at most the planned length of each trajectory, got more")
+        if steps.shape != lengths.shape:
+            raise ValueError(f"steps must be one number for each of {lengths.size} trajectories, got {steps.size}")
+        if (steps > lengths).any():
+            row = int((steps > lengths).argmax())
+            raise ValueError(f"steps must be at most the planned length {lengths[row]}, got {steps[row]}")
         flat = np.array(rewards, dtype=np.float64)
         if flat.ndim == 2:
             if flat.shape[0] != lengths.size or flat.shape[1] < lengths.max():
@@ -69,7 +72,7 @@ class Trajectories:
 
     @property
     def rewards(self) -> NDArray[np.float64]:
-        """The rewards as rows, with zeros behind each trajectory's planned length."""
+        """The rewards as rows, with zeros after each trajectory's planned length."""
         return pad(self.flat, self.lengths, int(self.lengths.max()))
 
     @property
@@ -91,21 +94,17 @@ class Trajectories:
 
 def concatenate(batches: "list[Trajectories]") -> Trajectories:
     """Returns all trajectories of several batches as one, in their order."""
-    return Trajectories(
-        np.concatenate([batch.flat for batch in batches]),
-        np.concatenate([batch.lengths for batch in batches]),
-        np.concatenate([batch.steps for batch in batches]),
-    )
+    parts = ([getattr(batch, name) for batch in batches] for name in ("flat", "lengths", "steps"))
+    return Trajectories(*map(np.concatenate, parts))
 
 
 def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]:
     """Returns how many trajectories of these lengths take each step."""
-    counts: NDArray[np.int64] = np.cumsum(np.bincount(lengths, minlength=horizon + 1)[:0:-1])[::-1]
-    return counts
+    return np.cumsum(np.bincount(lengths, minlength=horizon + 1)[:0:-1])[::-1]
 
 
 def pad(flat: NDArray[np.float64], lengths: NDArray[np.int64], width: int) -> NDArray[np.float64]:
-    """Lays trajectories that stand one after the other out as rows, with zeros behind each."""
+    """Returns trajectories that are stored one after the other as rows, filled up with zeros."""
     rows = np.zeros((lengths.size, width))
     rows[np.arange(width) < lengths[:, None]] = flat
     return rows

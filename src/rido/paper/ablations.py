@@ -1,4 +1,4 @@
-"""How RIDO depends on its two settings, on the paper's Examples 1 and 2: the robustness level beta and the batch b."""
+"""The effect of RIDO's two settings, robustness level beta and batch b, on the paper's Examples 1 and 2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BETA_BATCH = 100
 BATCH_BETA = 5.0
 """beta while b is varied."""
 SCHEDULE_BUDGET = {"beta": 10_000, "batch": 1000}
-"""Where the paper draws the schedules."""
+"""Budgets of the schedules in the paper's figures."""
 
 
 def ablate(source: Source, budget: int, beta: float, batch: int, runs: int) -> dict[str, Any]:

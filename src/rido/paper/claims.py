@@ -1,4 +1,4 @@
-"""What the paper claims, and whether the numbers say so."""
+"""The paper's claims, with a verdict on each."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Results = Mapping[str, Any]
 Verdict = Literal["holds", "holds in part", "does not hold", "too few runs to tell"]
 
 EQUAL = 0.05
-"""Errors that differ by no more than this share are called equal, however many runs tell them apart."""
+"""Errors that differ by at most this share are called equal, even if the difference is significant."""
 
 RESOLUTION = 1.28
-"""What the paper's figures can show: the 95% interval of a mean squared error from 100 runs is up to 1.28 times."""
+"""Resolution of the paper's figures: the 95% interval of a mean squared error from 100 runs reaches 1.28 times it."""
 
 BOUNDED = 0.05
 """A ratio that grows by less than this share for ten times the budget is called bounded."""
 
 ALIKE = 0.1
-"""Schedules are alike if no more than this share of one would have to be moved to make the other."""
+"""Schedules are alike if moving at most this share of the samples of one gives the other."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class Ratio:
 
     @property
     def verdict_not_larger(self) -> Verdict:
-        """Whether it is below 1, or so near that it does not matter."""
+        """Whether it is below 1, or within 5% of it."""
         if self.high < 1 + EQUAL:
             return "holds"
         return "does not hold" if self.low > 1 else "too few runs to tell"
 
     @property
     def verdict_equal(self) -> Verdict:
-        """Whether it is 1 within the error, or so near that it does not matter; in part if 100 runs would not tell."""
+        """Whether it is 1 within the error or within 5% of it; in part if 100 runs would not show the difference."""
         if self.low <= 1 <= self.high or abs(self.value - 1) <= EQUAL:
             return "holds"
         return "holds in part" if 1 / RESOLUTION < self.value < RESOLUTION else "does not hold"
@@ -83,7 +83,7 @@ class Ratio:
 
 
 def mse_ratio(cells: Sequence[Results], one: str, other: str) -> Ratio:
-    """Returns the error of one strategy over that of another; runs with the same number saw the same random numbers."""
+    """Returns the error of one strategy over that of another. Runs are paired: they had the same random numbers."""
     logs, variances = [], []
     for cell in cells:
         squares = [cell["strategies"][name]["errors"] ** 2 for name in (one, other)]
@@ -98,7 +98,7 @@ def mse_ratio(cells: Sequence[Results], one: str, other: str) -> Ratio:
 
 
 def distance(one: Array, other: Array) -> float:
-    """Returns the share of a schedule's samples that would have to be moved to make the other.
+    """Returns the share of a schedule's samples that has to be moved to make it the other schedule.
 
     Example:
         >>> distance(np.array([3.0, 1.0]), np.array([2.0, 2.0]))
@@ -108,7 +108,7 @@ def distance(one: Array, other: Array) -> float:
 
 
 def check_claims(results: Mapping[str, Results]) -> list[Claim]:
-    """Returns the claims of the sections that there are results of."""
+    """Returns the claims of all sections that have results."""
     checks: Mapping[str, Callable[[Results], list[Claim]]] = {
         "main": _main,
         "schedules": _schedules,
@@ -122,7 +122,7 @@ def check_claims(results: Mapping[str, Results]) -> list[Claim]:
 
 
 def cells_of(section: Results, domain: str, gamma: float | None = None) -> list[Results]:
-    """Returns the cells of a domain, at one discount factor or at both, by their budgets."""
+    """Returns the cells of a domain, at one discount factor or at both, sorted by budget."""
     chosen = [
         cell
         for cell in section["cells"]
@@ -157,7 +157,7 @@ def _compare(
 
 
 def _over_oracle(cells: Sequence[Results], name: str) -> float:
-    """Returns the variance of a strategy's schedules by the true weights over the oracle's: why its error is so."""
+    """Returns the variance of a strategy's schedules by the true weights, over the oracle's."""
     return math.exp(float(np.mean([math.log(cell["strategies"][name]["relative_variance"]) for cell in cells])))
 
 
@@ -200,7 +200,7 @@ def _main(section: Results) -> list[Claim]:
 
 
 def _beyond(section: Results, domains: Sequence[str], name: str) -> Claim:
-    """What this project adds: not a claim of the paper."""
+    """Returns this project's own claim on the adaptive strategy."""
     verdicts: list[Verdict] = []
     texts = []
     for domain in domains:
@@ -244,7 +244,7 @@ def _by(section: Results, domain: str, setting: str, budget: int) -> dict[float,
 
 
 def _spread(section: Results, domain: str, setting: str) -> dict[int, float]:
-    """Returns for each budget the largest variance over the settings, over the smallest."""
+    """Returns the largest variance of all settings over the smallest, for each budget."""
     budgets = sorted({cell["budget"] for cell in section["cells"]})
     variances = {
         budget: [cell["variance"] for cell in _by(section, domain, setting, budget).values()] for budget in budgets

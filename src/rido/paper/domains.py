@@ -1,7 +1,7 @@
-"""The paper's domains as banks of recorded trajectories: what is studied, with which policy, and how well it is known.
+"""The paper's domains, their policies, and banks of trajectories recorded in them.
 
 A truncated trajectory is the beginning of a full one, so a bank of full-length trajectories that is recorded once makes
-thousands of repetitions affordable. The bank is the world of the study: its mean return is the truth exactly.
+thousands of repetitions affordable. Runs draw from the bank, whose mean return is the exact truth.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GAMMAS = (0.999, 0.99)
 """The higher and the lower discount factor of every domain; the paper names them for Ant."""
 
 PART = 200
-"""Rows that are recorded at once; a bank is a folder of such parts, and more of them can be added."""
+"""Rows of one file; a bank is a folder of such files, to which more can be added."""
 
 _SEED = 2026
 _ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}
@@ -35,20 +35,20 @@ _ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}
 
 @dataclass(frozen=True)
 class Domain:
-    """One of the paper's domains, with the settings that its Table 1 gives and the ones that it leaves open.
+    """One of the paper's domains, with the settings of its Table 1 and those that the paper leaves open.
 
     Attributes:
         name: in files and on the command line.
         title: in pictures.
         env: Gymnasium id.
-        horizon: steps T. The paper gives 500 for Ant and HalfCheetah and asks that T divides b twice or more.
+        horizon: steps T. The paper gives 500 for Ant and HalfCheetah; b must be a multiple of T, at least 2 T.
         batch: b of the paper's Table 1.
         budgets: transitions of the runs.
-        schedule_budget: the one among them whose schedules are drawn.
+        schedule_budget: the budget whose schedules are drawn.
         rows: trajectories of a full bank.
-        trained: whether a trained agent acts; if not, the domain has a policy of its own.
-        zoo: where the RL Baselines3 Zoo keeps its agent, algorithm and environment; None if there is none for it.
-        own_policy_of_gamma: whether the domain's own policy is another one for another discount factor.
+        trained: whether the policy is a trained agent; if not, the domain has a policy of its own.
+        zoo: algorithm and environment of the agent in the RL Baselines3 Zoo; None if it has none.
+        own_policy_of_gamma: whether the domain's own policy depends on the discount factor.
         env_kwargs: arguments of the environment.
     """
 
@@ -94,19 +94,19 @@ EXAMPLES = (
     Domain("example1", "Example 1", "rido/LastStep-v0", 10, 100, (), 10_000, 50_000),
     Domain("example2", "Example 2", "rido/FirstStep-v0", 10, 100, (), 10_000, 50_000),
 )
-"""The paper's two examples: all reward in the last step, and all of it in the first one."""
+"""The paper's two examples: all reward in the last step, and all reward in the first step."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A domain with the policy that acts in it: all that a process needs to record its bank or to read it.
+    """A domain with its policy and the place of its bank: all that a process needs to record or read the bank.
 
     Attributes:
         domain: the domain.
-        gamma: the discount factor that the policy is made for; None where that does not matter.
+        gamma: discount factor that the policy was made for; None where the policy does not depend on it.
         policy: file of a trained agent; None for the domain's own policy.
         rows: trajectories of the bank.
-        folder: of all banks.
+        folder: folder of all banks.
     """
 
     domain: Domain
@@ -117,7 +117,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """Name of the bank: other policies and discount factors have other banks."""
+        """Name of the bank, which depends on the policy and its discount factor."""
         parts = [self.domain.name]
         if self.gamma is not None:
             parts.append(f"{self.gamma:g}")
@@ -126,7 +126,7 @@ class Source:
         return "-".join(parts)
 
     def parts(self) -> list[Path]:
-        """Returns the files that make up the bank, there or not."""
+        """Returns the files of the bank, whether they exist or not."""
         return [self.folder / self.name / f"{part:04d}.npz" for part in range(math.ceil(self.rows / PART))]
 
     def simulator(self, num_envs: int | None = None) -> Any:
@@ -144,7 +144,7 @@ class Source:
 
 
 def record(source: Source, path: Path) -> None:
-    """Records one part of a bank, whose trajectories depend on its number alone."""
+    """Records one part of a bank. Its trajectories depend only on its number."""
     horizon, first = source.domain.horizon, int(path.stem) * PART
     simulator = source.simulator()
     try:
@@ -167,7 +167,7 @@ def rewards_of(source: Source) -> tuple[Array, NDArray[np.int64]]:
 
 @cache
 def world_of(source: Source) -> BankSimulator:
-    """Returns a recorded bank as a simulator that shows observations, with the policy that acted."""
+    """Returns a recorded bank as a simulator with observations and the policy."""
     observations = np.concatenate([np.load(path)["observations"] for path in source.parts()])
     world = BankSimulator(*rewards_of(source), observations)
     simulator = source.simulator(num_envs=1)
@@ -178,13 +178,13 @@ def world_of(source: Source) -> BankSimulator:
 
 @dataclass(frozen=True)
 class Precision:
-    """How well a bank knows its domain.
+    """How precisely a bank represents its domain.
 
     Attributes:
         truth: mean return of the bank.
-        truth_error: its standard error as an estimate of the domain's.
-        variance_error: relative standard error of the variance of its returns: so much may any mean squared error be
-            off that is measured on the bank, because other trajectories were not recorded.
+        truth_error: its standard error as an estimate for the domain.
+        variance_error: relative standard error of the variance of the returns, and so of every mean squared error that
+            is measured on the bank.
         closed_form: the expected return where a formula is known, else NaN.
         ended: share of the trajectories that the environment ended early.
     """
@@ -197,7 +197,7 @@ class Precision:
 
 
 def precision(source: Source, gamma: float) -> Precision:
-    """Returns how well a bank knows its domain at a discount factor."""
+    """Returns how precisely a bank represents its domain at a discount factor."""
     from rido.simulators.envs import lqg
 
     rewards, steps = rewards_of(source)

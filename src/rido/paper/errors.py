@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from rido.paper.domains import Source, rewards_of, world_of
 from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
-from rido.study.compare import Bank, Comparison, compare
+from rido.study.compare import Bank, Comparison, compare, standard_error
 
 Array = NDArray[np.float64]
 
@@ -21,16 +20,16 @@ PAPER = ("uniform", "robust", "rido")
 """The strategies that the paper compares."""
 
 BEYOND = ("oracle", "adaptive", "adaptive + critic")
-"""What stands beside them here."""
+"""The strategies that the reproduction adds."""
 
 CRITIC_SHARE = 4
-"""A critic is fitted anew in every run, which takes long: there is one such run for so many others."""
+"""Runs without a critic for each run with one: fitting a critic in every run takes long."""
 
 FEWEST_CRITIC_RUNS = 10
 
 
 def compare_strategies(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
-    """Runs every strategy without a critic many times; all of them see the same random numbers."""
+    """Runs every strategy without a critic many times, all with the same random numbers."""
     rewards, steps = rewards_of(source)
     strategies: Mapping[str, Callable[..., Strategy]] = {
         "uniform": Uniform,
@@ -57,7 +56,7 @@ def compare_strategies(source: Source, gamma: float, budget: int, runs: int) -> 
 
 
 def evaluate_with_critic(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
-    """Runs the adaptive strategy with a critic many times: LQG's true value function, elsewhere the best to be had."""
+    """Runs the adaptive strategy with a critic many times: on LQG the true value function, elsewhere "auto"."""
     import rido
 
     world, domain = world_of(source), source.domain
@@ -90,8 +89,7 @@ def evaluate_with_critic(source: Source, gamma: float, budget: int, runs: int) -
 def mean_square(errors: Array) -> dict[str, float]:
     """Returns the mean of squared errors and its 95% interval."""
     squares = np.asarray(errors) ** 2
-    half_width = 1.96 * float(squares.std(ddof=1)) / math.sqrt(squares.size)
-    mean = float(squares.mean())
+    half_width, mean = 1.96 * standard_error(squares), float(squares.mean())
     return {"mse": mean, "mse_low": max(0.0, mean - half_width), "mse_high": mean + half_width}
 
 
@@ -102,7 +100,7 @@ def mean_counts(counts: NDArray[Any]) -> dict[str, list[float]]:
 
 
 def short(values: Array) -> list[float]:
-    """Six digits are all that a study of a thousand runs can tell."""
+    """Rounds to six digits, which is more than a thousand runs can resolve."""
     return [float(f"{value:.6g}") for value in values]
 
 
@@ -125,7 +123,7 @@ def _numbers(comparison: Comparison, name: str) -> dict[str, Any]:
 
 
 def _seed(source: Source, gamma: float, budget: int) -> int:
-    """Every budget is a new experiment, as in the paper: no data is used twice."""
+    """Returns a seed for each budget: as in the paper, every budget is a new experiment."""
     return zlib.crc32(f"{source.domain.name} {gamma:g} {budget}".encode())
 
 

@@ -1,4 +1,4 @@
-"""The paper's figures, from our numbers."""
+"""The paper's figures, drawn from the reproduction's numbers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 @style()
 def draw(results: Mapping[str, Results], out: Path) -> None:
-    """Draws the figures of the sections that there are results of, each as PNG and as SVG."""
+    """Draws the figures of all sections that have results, as PNG and SVG."""
     figures: dict[str, Callable[[Results], Figure]] = {
         "main": lambda section: _errors(section, MAIN),
         "additional": lambda section: _errors(section, ADDITIONAL),

@@ -1,4 +1,4 @@
-"""What a bank cannot tell: that real runs have the same errors, and how long they take."""
+"""Real runs instead of a bank: their errors, and their running time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAPER_SECONDS = {
     "ant": {(4000, 1000): (27, 20), (8000, 1000): (47, 29), (8000, 2000): (41, 29)},
     "halfcheetah": {(4000, 1000): (23, 15), (8000, 1000): (37, 20), (8000, 2000): (31, 20)},
 }
-"""What the paper's RIDO and its baselines took, in seconds."""
+"""Seconds that the paper reports for RIDO and for its baselines."""
 
 
 def spot_check(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def spot_check(source: Source, gamma: float, budget: int, runs: int) -> dict[str
 
 
 class SolverRido(Rido):
-    """RIDO as the paper plans it: the grouped problem handed to a convex solver, CVXPY with Clarabel."""
+    """RIDO as in the paper: a convex solver, CVXPY with Clarabel, solves the grouped problem."""
 
     def _relax(self, weights: Array, size: int, minimum: float) -> Array:
         cp: Any = importlib.import_module("cvxpy")
@@ -74,13 +74,13 @@ class SolverRido(Rido):
 
 
 def running_time(source: Source, budget: int, batch: int, repetitions: int) -> dict[str, Any]:
-    """Returns the seconds that each strategy takes for real steps, one after the other in turn so that ratios hold.
+    """Returns the seconds that each strategy takes with real steps. Strategies take turns, so that ratios are fair.
 
     Args:
         source: the domain and its policy.
         budget: transitions.
         batch: b of RIDO.
-        repetitions: how often; medians are returned.
+        repetitions: runs of each strategy, whose medians are returned.
     """
     strategies: dict[str, Callable[..., Strategy]] = {
         "uniform": Uniform,

@@ -1,4 +1,4 @@
-"""RIDO in many runs at once: the same algorithm in lockstep, for studies with thousands of short batches."""
+"""Many runs of RIDO in lockstep, for studies with thousands of short batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Counts = NDArray[np.int64]
 
 @dataclass
 class Sums:
-    """What runs keep of their rewards: sums are enough for a short horizon, and later batches cost no more.
+    """Sums of rewards and of their products for many runs, so that a batch costs the same however many came before.
 
     Attributes:
         counts: samples of each step, shape (runs, T).
@@ -39,7 +39,7 @@ class Sums:
 
         Args:
             rewards: shape (runs, trajectories, T), longest trajectories first, full-length.
-            counts: how many of them reach each step; what comes behind is not looked at.
+            counts: how many of them reach each step; later rewards are ignored.
         """
         reached = np.arange(rewards.shape[1])[:, None] < counts[:, None, :]
         seen = np.where(reached, rewards, 0.0)
@@ -53,7 +53,7 @@ class Sums:
         Args:
             gamma: discount factor.
             beta: robustness level, (8) of the paper.
-            width: of the range of rewards.
+            width: width of the range of rewards.
         """
         discounts = discount_factors(self.counts.shape[1], gamma)
         means = self.totals / self.counts
@@ -69,7 +69,7 @@ class Sums:
 
 
 def plan(weights: Array, size: int) -> Counts:
-    """Returns the next batch of every run, (7) of the paper solved and rounded as :class:`rido.Rido` does."""
+    """Returns the next batch of every run: (7) of the paper, solved and rounded as in :class:`rido.Rido`."""
     minimum = 1.0 if size >= weights.shape[1] else 0.0
     return np.array(
         [round_down_and_fill(allocate(tie_negative_tail(row), size, minimum=minimum), size) for row in weights]
@@ -87,9 +87,9 @@ def many_rido(
         gamma: discount factor.
         batch: transitions of one batch, b in the paper.
         beta: robustness level.
-        runs: how many.
-        seed: what all randomness comes from.
-        width: of the range of rewards, which scales the bonuses.
+        runs: number of runs.
+        seed: seed of all random draws.
+        width: width of the range of rewards, which scales the bonuses.
 
     Returns:
         The estimated return of each run, and its samples of each step, shape (runs, T).

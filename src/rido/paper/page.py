@@ -1,4 +1,4 @@
-"""The page that shows each figure, the numbers behind it, what the paper says, and whether it holds."""
+"""The page with the figures, the numbers behind them, and the verdicts on the paper's claims."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _CAPTIONS = {
 
 
 def write_page(results: Mapping[str, Results], claims: Sequence[Claim], path: Path) -> None:
-    """Writes the page about all sections that there are results of."""
+    """Writes the page on all sections that have results."""
     parts = [_INTRODUCTION, "## Verdicts\n", *_verdicts(claims)]
     tables = {"main": _errors, "additional": _errors, "schedules": _nothing, "beta": _ablation, "batch": _ablation}
     for name, (title, caption) in _CAPTIONS.items():

@@ -1,4 +1,4 @@
-"""Which trained agent acts in a domain: one that is shipped, one of the paper's from a folder, or from the hub."""
+"""Finds the trained agent of a domain: a shipped one, or one of the paper's from a folder or the hub."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def find_policy(domain: Domain, agents: str | Path | None, downloads: Path, hub:
     Args:
         domain: the domain.
         agents: a folder of the RL Baselines3 Zoo (``ppo/Pendulum-v1/Pendulum-v1.zip`` and so on), "hub" to download
-            them, or None for those that are shipped. They also stand in where the zoo has none.
+            them, or None for the shipped ones, which are also used where the zoo has none.
         downloads: where downloaded agents are kept.
         hub: address of the hub.
     """

@@ -1,4 +1,4 @@
-"""Everything that the paper measured, measured again: what there is to do, in which order, and where it goes."""
+"""reproduce(): the paper's experiments as resumable tasks, and where their results are written."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from rido.paper.storage import Task, keep, read, run_tasks, write_whole
 _NEEDED = ("matplotlib", "mujoco")
 SECTIONS = ("main", "schedules", "beta", "batch", "additional", "theory", "runtime")
 
-_FULL_STUDY = 1000  # runs from which on the banks have their full size
+_FULL_STUDY = 1000  # runs from which banks have their full size
 _ARRAYS = ("errors", "counts", "counts_low", "counts_high", "weights")
-_SPOT_CHECKS = (("pendulum", 5), ("ant", 25))  # one real run for so many from the bank
+_SPOT_CHECKS = (("pendulum", 5), ("ant", 25))  # domain, and runs on the bank for each run of real steps
 _FEWEST_SPOT_RUNS = 10
 
 Cell = tuple[dict[str, Any], Task]
@@ -39,10 +39,10 @@ Cell = tuple[dict[str, Any], Task]
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The paper's experiments with some number of runs.
+    """The paper's experiments with a given number of runs.
 
     Attributes:
-        out: folder of all data and pictures.
+        out: folder for all data and pictures.
         runs: repetitions of every point.
         agents: a folder of trained agents, "hub", or None for the shipped ones.
     """
@@ -52,7 +52,7 @@ class Reproduction:
     agents: str | Path | None
 
     def source(self, domain: Domain, gamma: float) -> Source:
-        """Returns the bank of a domain; a small study needs a smaller one."""
+        """Returns the bank of a domain. A study with fewer runs has a smaller bank."""
         return Source(
             domain=domain,
             gamma=gamma if domain.own_policy_of_gamma else None,
@@ -62,7 +62,7 @@ class Reproduction:
         )
 
     def cells(self, section: str) -> list[Cell]:
-        """Returns the pieces of a section that can be done side by side, each with what tells it from others."""
+        """Returns the tasks of a section that can run side by side, each with its settings."""
         match section:
             case "main":
                 return self._errors(MAIN)
@@ -79,7 +79,7 @@ class Reproduction:
         return []
 
     def alone(self, section: str) -> list[Cell]:
-        """Returns the pieces of a section that need the machine for themselves, or simulators of their own."""
+        """Returns the tasks of a section that must run alone, because they measure time or run simulators."""
         if section == "main":
             return list(self._spot_checks())
         if section == "runtime":
@@ -97,7 +97,7 @@ class Reproduction:
         return []
 
     def banks(self, section: str) -> list[Task]:
-        """Returns what has to be recorded before a section can begin."""
+        """Returns the tasks that record the banks of a section."""
         domains = {"main": MAIN, "schedules": MAIN, "additional": ADDITIONAL, "beta": EXAMPLES, "batch": EXAMPLES}
         chosen = domains.get(section, ADDITIONAL[:1] if section == "theory" else ())
         sources = dict.fromkeys(self.source(domain, gamma) for domain in chosen for gamma in GAMMAS)
@@ -182,9 +182,9 @@ def reproduce(
     processes: int | None = None,
     progress: bool | None = None,
 ) -> list[Claim]:
-    """Does the paper's experiments again and writes data, pictures and a page with a verdict on each of its claims.
+    """Repeats the paper's experiments and writes data, pictures and a page with a verdict on each of its claims.
 
-    Stopped at any time, it goes on where it was when it is called again. More runs are a new study, of the same banks.
+    It can be stopped at any time, and resumes when it is called again. Another number of runs is a new study.
 
     Args:
         section: one of :data:`SECTIONS`, or "all".
@@ -192,7 +192,7 @@ def reproduce(
         out: folder for everything: ``README.md``, pictures, and a JSON and an NPZ file for each section.
         agents: a folder with agents of the RL Baselines3 Zoo, which are the paper's, "hub" to download them, or None
             for those that are shipped.
-        processes: processes to work in; one for each core if not given.
+        processes: number of processes; one for each core if not given.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
 
     Returns:
@@ -201,7 +201,7 @@ def reproduce(
     checks.choice("section", section, (*SECTIONS, "all"))
     runs = checks.integer("runs", runs, least=10)
     processes = checks.integer("processes", processes or os.cpu_count() or 1, least=1)
-    for package in _NEEDED:  # now, and not after an hour's work
+    for package in _NEEDED:  # fail now, not after an hour
         if importlib.util.find_spec(package) is None:
             raise ImportError(f'reproducing the paper needs {package}: pip install "rido[paper]"')
     study = Reproduction(Path(out), runs, agents)
@@ -218,7 +218,7 @@ def reproduce(
 
 
 def _work(study: Reproduction, sections: Sequence[str], processes: int, progress: bool | None) -> None:
-    """Does what is not done yet: first the banks, then all that can be done side by side, then the rest."""
+    """Runs what is not done yet: first the banks, then all tasks that can run side by side, then the rest."""
     banks = {task.path: task for name in sections for task in study.banks(name)}
     cells = {task.path: task for name in sections for _, task in study.cells(name)}
     alone = [task for name in sections for _, task in study.alone(name)]
@@ -232,7 +232,7 @@ def _work(study: Reproduction, sections: Sequence[str], processes: int, progress
 
 
 def _summarise(study: Reproduction, name: str) -> dict[str, Any]:
-    """Returns what was found in a section, how long it took, and how well its banks know their domains."""
+    """Returns the results of a section, how long it took, and the precision of its banks."""
     cells = study.cells(name)
     seconds: dict[str, float] = {}
     for key, task in cells:
@@ -259,7 +259,7 @@ def _about(source: Source, gamma: float) -> dict[str, Any]:
 
 
 def _collect(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """Returns what was found, with all strategies of one setting in one place."""
+    """Returns the results of all tasks, with all strategies of one setting merged."""
     found: dict[str, dict[str, Any]] = {}
     for key, task in cells:
         result = read(task)
@@ -271,7 +271,7 @@ def _collect(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
 
 def _write_section(content: dict[str, Any], path: Path) -> None:
-    """Writes numbers as JSON and arrays as NPZ, in which they are called by their place in the JSON."""
+    """Writes numbers as JSON and arrays as NPZ, where an array's name is its path in the JSON."""
     arrays: dict[str, Any] = {}
 
     def without_arrays(part: Any, place: str) -> Any:
@@ -292,7 +292,7 @@ def _write_section(content: dict[str, Any], path: Path) -> None:
 
 
 def _with_arrays(path: Path, content: Any) -> Any:
-    """Returns a section's numbers with its arrays back in their places."""
+    """Returns a section's numbers with its arrays put back in place."""
     with np.load(path) as arrays:
         for name in arrays.files:
             *places, last = name.split("/")[1:]

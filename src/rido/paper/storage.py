@@ -1,4 +1,4 @@
-"""What a reproduction has done so far, one file for each piece of work, so that it can go on after being stopped."""
+"""The state of a reproduction: one file for each finished task, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work that another process can do.
+    """Work for another process.
 
     Attributes:
-        path: the file that says that it is done: written by the work itself, or JSON with what it returned.
+        path: file that exists once the task is done: written by the work itself, or JSON with what it returned.
         work: a function of no arguments that can be pickled.
     """
 
@@ -30,12 +30,12 @@ class Task:
 
 
 def run_tasks(tasks: Sequence[Task], processes: int, advance: Callable[[], None]) -> None:
-    """Does what is not done yet, in several processes, and keeps each result at once.
+    """Runs all tasks that are not done yet in several processes, and writes each result as soon as it is there.
 
     Args:
-        tasks: the work, the longest first.
-        processes: how many to work in.
-        advance: called after each piece, also for what was done before.
+        tasks: the tasks, longest first.
+        processes: number of processes.
+        advance: called once for each task, also for those done before.
     """
     todo = [task for task in tasks if not task.path.exists()]
     for _ in range(len(tasks) - len(todo)):
@@ -60,27 +60,27 @@ def run_tasks(tasks: Sequence[Task], processes: int, advance: Callable[[], None]
 
 
 def _timed(work: Callable[[], Any]) -> Any:
-    """Does a piece of work and adds the seconds of the processor that it took."""
+    """Runs a task's work and adds the processor seconds that it took."""
     started = time.process_time()
     result = work()
     return result if result is None else {**result, "seconds": time.process_time() - started}
 
 
 def keep(task: Task, result: Any) -> None:
-    """Writes what a task returned, unless it has written its file itself."""
+    """Writes the result of a task, unless the task wrote its file itself."""
     if result is not None:
         with write_whole(task.path) as file:
             file.write(json.dumps(result).encode())
 
 
 def read(task: Task) -> Any:
-    """Returns what a task that is done has returned."""
+    """Reads the result of a finished task."""
     return json.loads(task.path.read_bytes())
 
 
 @contextmanager
 def write_whole(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a file that appears when it is complete, and not at all if that never happens."""
+    """Opens a file for writing that appears under its name only once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     with unfinished.open("wb") as file:

@@ -1,4 +1,4 @@
-"""The paper's theorems in numbers: what they promise beside what happens."""
+"""The paper's theorems, checked numerically."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ BUDGETS = (200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
 HORIZONS = (3, 5, 10, 20, 50, 100)
 ROBUST_GAMMAS = (0.9, 0.99, 1.0)
 BUDGET_PER_STEP = 100
-"""Trajectories that the budget pays for where the horizon grows."""
+"""Full-length trajectories that the budget pays for as the horizon grows."""
 
 _ROWS = 50_000
 _MOST_RUNS = 100
 
 
 def _fading(rng: np.random.Generator, rows: int) -> Array:
-    """Independent rewards in [0, 1] that vary less and less: every f_t is positive."""
+    """Independent rewards in [0, 1] with decreasing variance: every f_t is positive."""
     return 0.5 + (rng.random((rows, HORIZON)) - 0.5) * 0.8 ** np.arange(HORIZON)
 
 
@@ -50,7 +50,7 @@ PROCESSES: dict[str, Callable[[np.random.Generator, int], Array]] = {
     "f_t >= 0": _fading,
     "some f_t < 0": _overcorrecting,
 }
-"""Rewards in [0, 1], as the theorem asks."""
+"""Rewards in [0, 1], as the theorem requires."""
 
 
 def regret(process: str, budget: int, robustness: str, runs: int) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def regret(process: str, budget: int, robustness: str, runs: int) -> dict[str, A
         process: one of :data:`PROCESSES`.
         budget: transitions of each run.
         robustness: "1" for the paper's experiments, "theory" for the beta under which the theorem holds.
-        runs: how many; fewer where a run has a thousand batches.
+        runs: number of runs, at most 100.
     """
     bank = Bank(PROCESSES[process](np.random.default_rng(0), _ROWS), gamma=1.0)
     rounds = math.ceil(budget / BATCH)
@@ -83,7 +83,7 @@ def regret(process: str, budget: int, robustness: str, runs: int) -> dict[str, A
 
 
 def predetermined(horizon: int, runs: int) -> dict[str, Any]:
-    """Returns variances over the oracle's where the first step alone matters (the two Propositions of Appendix A.4)."""
+    """Returns variances over the oracle's where only the first step varies (the two Propositions of Appendix A.4)."""
     weights = np.eye(horizon)[0]
     budget = BUDGET_PER_STEP * horizon
     optimal = Schedule.optimal(weights, budget).variance(weights)
@@ -107,7 +107,7 @@ def grouping(source: Source, gamma: float, steps: int = 60) -> dict[str, Any]:
     Args:
         source: the domain.
         gamma: discount factor.
-        steps: how many at most, so that they can be drawn; no group is cut.
+        steps: the most steps to return, for the figure; the last group is complete.
     """
     rewards, _ = rewards_of(source)
     weights = true_weights(rewards, gamma)
@@ -116,7 +116,7 @@ def grouping(source: Source, gamma: float, steps: int = 60) -> dict[str, Any]:
 
 
 def groups(weights: Array) -> list[int]:
-    """Returns where each group starts: a negative weight is joined with those behind it until their sum is not.
+    """Returns the first step of each group: a negative weight is grouped with later ones until their sum is positive.
 
     Example:
         >>> groups(np.array([3.0, -2.0, 1.0, 2.0, 1.0]))

@@ -1,4 +1,4 @@
-"""Uniform, Robust and Oracle: strategies that look at no reward."""
+"""Uniform, Robust and Oracle: strategies that do not depend on rewards."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,18 +10,18 @@ from rido.strategies.base import Strategy
 
 
 class Uniform(Strategy):
-    """Full-length trajectories only, the usual Monte Carlo evaluation."""
+    """Full-length trajectories only: plain Monte Carlo evaluation."""
 
     def _plan(self, left: int) -> Schedule:
         return Schedule.uniform(self.horizon, left)
 
 
 class Oracle(Strategy):
-    """The best schedule for weights f_t that are known beforehand, (6) of the paper.
+    """The best schedule for known weights f_t, (6) of the paper.
 
     Args:
         weights: f_t of every step.
-        costs: the share of trajectories that is still alive at each step; 1 if not given.
+        costs: price of a sample of each step, the share of trajectories still alive; 1 if not given.
         horizon: number of time steps T; the number of weights if not given.
         budget: transitions to spend, at least one full trajectory.
         gamma: discount factor in (0, 1].
@@ -56,7 +56,7 @@ class Oracle(Strategy):
 
 
 class Robust(Oracle):
-    """The schedule that minimises the generalised Hoeffding bound, whatever the rewards.
+    """The schedule that minimises the generalised Hoeffding bound, (2) of the paper.
 
     Args:
         horizon: number of time steps T.

@@ -13,17 +13,17 @@ from rido.strategies.base import Strategy
 
 
 class Rido(Strategy):
-    """Algorithm 1 of the paper, faithfully: uniform first, then each batch where the estimated error is.
+    """Algorithm 1 of the paper: a uniform batch, then batches planned from the weights estimated so far.
 
-    Every batch after the first solves (7) of the paper for itself alone: variances and covariances as the paper
-    estimates them, with exploration bonuses, the relaxation rounded down and filled from the front.
+    Every batch after the first solves (7) of the paper, without regard to what was collected before. Variances,
+    covariances, exploration bonuses and rounding are the paper's.
 
     Args:
         horizon: number of time steps T.
         budget: transitions to spend in all.
         gamma: discount factor in (0, 1].
-        batch: transitions of one batch, b in the paper, at least two full trajectories. A last, smaller one
-            takes what is left. A tenth of the budget if not given.
+        batch: transitions of one batch, b in the paper, at least two full trajectories. The last batch may be smaller.
+            A tenth of the budget if not given.
         beta: robustness level, 1 as in the paper's experiments, or "theory" for the 6 (T + T^2) budget K / delta
             under which its regret theorem holds.
         delta: the probability with which that theorem may fail, used by beta="theory".

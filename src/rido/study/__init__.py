@@ -1,4 +1,8 @@
-"""Studies: many repetitions of whole runs, on processes and recorded rewards whose truth is known."""
+"""Studies: many repetitions of whole runs, on reward processes and recorded rewards whose expected return is known.
+
+May import evaluation and everything below it. A new reward process is one more function and one more row of
+:data:`rido.study.ZOO`.
+"""
 
 from rido.study.compare import Comparison, StrategyResult, compare
 from rido.study.zoo import HELD_OUT, ZOO, Process, random_process

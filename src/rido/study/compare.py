@@ -1,4 +1,4 @@
-"""How strategies do, side by side: many repetitions of whole runs on a bank of recorded trajectories."""
+"""Compares strategies over many repetitions of whole runs on a bank of recorded trajectories."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from rido.core import checks
 from rido.core.allocation import allocate, fill
 from rido.core.schedule import Schedule
-from rido.core.trajectories import Trajectories
+from rido.core.trajectories import Trajectories, positions
 from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
 from rido.study.zoo import weights as true_weights
 
 Array = NDArray[np.float64]
 
-_UNREACHED = 1e-9  # price in transitions of a step that no trajectory reached; plans need one above 0
+_UNREACHED = 1e-9  # price in transitions of a step that no trajectory reached; plans need a price above 0
 
 STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
     "uniform": Uniform,
@@ -26,21 +26,20 @@ STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
     "rido": Rido,
     "adaptive": Adaptive,
 }
-"""The strategies that :func:`compare` knows by name; "oracle" is made from the bank's own weights."""
+"""The strategies that :func:`compare` knows by name, beside "oracle", which is made from the bank's weights."""
 
 
 @dataclass(frozen=True, eq=False)
 class StrategyResult:
-    """What one strategy did over all repetitions. Errors are in units of the return.
+    """Results of one strategy over all repetitions. Errors are in units of the return.
 
     Attributes:
-        name: what the strategy was called.
-        errors: estimate less truth, of each repetition.
+        name: name of the strategy.
+        errors: estimate less truth, for each repetition.
         mse: mean squared error.
         mse_interval: its 95% interval, from the spread of the repetitions.
-        relative_variance: variance of the estimator under the schedules that were collected, by the true weights,
-            over that of the oracle's schedule; mean over the repetitions. Much less noisy than the error itself. NaN
-            where the oracle's is zero.
+        relative_variance: variance of the estimate by the true weights, over that of the oracle's schedule; mean over
+            the repetitions. Much less noisy than the error itself. NaN where the oracle's is zero.
         relative_variance_error: standard error of that mean.
         bias: mean error.
         bias_error: standard error of the bias.
@@ -48,10 +47,10 @@ class StrategyResult:
         warned: share of repetitions that gave a warning.
         transitions: mean number of transitions taken.
         counts: mean samples of each step.
-        counts_low: samples of each step that 2.5% of the repetitions stay below.
-        counts_high: samples of each step that 97.5% of the repetitions stay below.
-        uncovered: for each repetition whether its interval missed the truth.
-        warnings: for each repetition whether there was a warning.
+        counts_low: 2.5% quantile of the samples of each step.
+        counts_high: 97.5% quantile of the samples of each step.
+        uncovered: whether the interval missed the truth, for each repetition.
+        warnings: whether there was a warning, for each repetition.
     """
 
     name: str
@@ -77,15 +76,15 @@ class Comparison:
     """Several strategies on one bank.
 
     Attributes:
-        results: one for each strategy, in the order asked for.
+        results: one for each strategy, in the order of the argument.
         truth: the expected return.
         weights: the true f_t.
         oracle: the best schedule for the true weights at the expected cost of the budget.
-        oracle_variance: its variance, the least there is without a critic.
+        oracle_variance: its variance, the lowest that any schedule has.
         budget: transitions of each run.
         gamma: discount factor.
         repetitions: runs of each strategy.
-        seed: what all randomness came from.
+        seed: seed of all random draws.
     """
 
     results: tuple[StrategyResult, ...]
@@ -99,10 +98,7 @@ class Comparison:
     seed: int
 
     def __getitem__(self, name: str) -> StrategyResult:
-        for result in self.results:
-            if result.name == name:
-                return result
-        raise KeyError(name)
+        return {result.name: result for result in self.results}[name]
 
 
 def compare(
@@ -120,19 +116,19 @@ def compare(
     """Runs each strategy many times on trajectories drawn from a bank, whose mean return is the truth.
 
     The bank is taken as the whole population. A truncated trajectory is the beginning of a row. Repetition k of every
-    strategy draws from the same stream of random numbers, which makes differences clearer than single numbers.
+    strategy draws from the same random stream, so differences between strategies are less noisy than their errors.
 
     Args:
-        strategies: names out of "uniform", "robust", "rido", "adaptive" and "oracle", or a name for each function of
-            horizon, budget and gamma that makes a strategy.
+        strategies: names out of "uniform", "robust", "rido", "adaptive" and "oracle", or a mapping from names to
+            functions of horizon, budget and gamma that make a strategy.
         rewards: the bank, shape (trajectories, horizon), undiscounted.
         budget: transitions of each run.
         gamma: discount factor in (0, 1].
         steps: steps after which the environment ended each trajectory; the horizon if not given.
         repetitions: runs of each strategy.
-        seed: what all randomness comes from.
+        seed: seed of all random draws.
         confidence: of the intervals whose coverage is counted.
-        progress: called after each run, strategies times repetitions in all.
+        progress: called after each run.
 
     Example:
         >>> rewards = np.random.default_rng(0).normal(size=(1000, 10)) * 0.5 ** np.arange(10)
@@ -151,7 +147,7 @@ def compare(
         for repetition in range(repetitions):
             strategy = make(horizon=bank.horizon, budget=budget, gamma=gamma)
             bank.run(strategy, np.random.default_rng([seed, repetition]))
-            runs.append(_Run.of(strategy, confidence, bank.weights))
+            runs.append(_Run.of(strategy, confidence, bank))
             if progress is not None:
                 progress()
         results.append(_summarise(name, runs, bank, oracle))
@@ -169,7 +165,7 @@ def compare(
 
 
 class Bank:
-    """Recorded full-length trajectories, taken as all there is: what is true of them is known exactly.
+    """Recorded full-length trajectories as a whole population, whose expected return and weights are known exactly.
 
     Args:
         rewards: shape (trajectories, horizon), undiscounted.
@@ -181,7 +177,7 @@ class Bank:
         truth: the expected return.
         weights: the true f_t.
         survival: share of the trajectories that have not ended before each step.
-        costs: price of a planned sample of each step: its survival, or next to nothing where no trajectory came.
+        costs: price of a planned sample of each step: its survival, or almost 0 where no trajectory came.
     """
 
     def __init__(self, rewards: ArrayLike, *, gamma: float, steps: ArrayLike | None = None) -> None:
@@ -205,8 +201,7 @@ class Bank:
     def draw(self, lengths: NDArray[np.int64], rng: np.random.Generator) -> Trajectories:
         """Returns trajectories of these planned lengths, each the beginning of a row drawn at random."""
         rows = rng.integers(self._steps.size, size=lengths.size)
-        starts = rows * self.horizon - (np.cumsum(lengths) - lengths)
-        flat = self._flat[np.repeat(starts, lengths) + np.arange(lengths.sum())]
+        flat = self._flat[np.repeat(rows * self.horizon, lengths) + positions(lengths)]
         return Trajectories(flat, lengths, np.minimum(self._steps[rows], lengths))
 
     def run(self, strategy: Strategy, rng: np.random.Generator) -> None:
@@ -215,15 +210,15 @@ class Bank:
             strategy.tell(self.draw(schedule.lengths, rng))
 
     def strategy(self, name: str) -> Callable[..., Strategy]:
-        """Returns what makes the strategy of this name; the oracle's knows this bank's weights."""
+        """Returns the function that makes the strategy of this name; the oracle gets this bank's weights."""
         if name == "oracle":
             return lambda **settings: Oracle(weights=self.weights, costs=self.costs, **settings)
         return STRATEGIES[checks.choice("strategies", name, (*STRATEGIES, "oracle"))]
 
     def best_schedule(self, budget: int) -> Schedule:
-        """Returns the best schedule we can find for the true weights, at an expected cost of the budget.
+        """Returns the best of several schedules for the true weights, at an expected cost of the budget.
 
-        Whole trajectories are added greedily to several beginnings, one of them the relaxed optimum rounded down.
+        Whole trajectories are added greedily to several starting points, one of them the relaxed optimum rounded down.
         """
         full = float(self.costs.sum())
         starts = [np.full(self.horizon, count) for count in {1, *(max(1, int(budget / full * s)) for s in (0.5, 1.0))}]
@@ -240,49 +235,50 @@ class Bank:
 
 @dataclass(frozen=True)
 class _Run:
-    """What is kept of a run."""
+    """The numbers that are kept of a run."""
 
-    value: float
-    interval: tuple[float, float]
+    error: float
+    missed: bool
     counts: NDArray[np.int64]
     transitions: int
     warned: bool
     variance: float
 
     @classmethod
-    def of(cls, strategy: Strategy, confidence: float, weights: Array) -> _Run:
+    def of(cls, strategy: Strategy, confidence: float, bank: Bank) -> _Run:
         estimate = strategy.estimate()
+        low, high = estimate.interval(confidence)
         return cls(
-            value=estimate.value,
-            interval=estimate.interval(confidence),
+            error=estimate.value - bank.truth,
+            missed=not low <= bank.truth <= high,
             counts=estimate.schedule.counts,
             transitions=strategy.spent,
             warned=bool(strategy.warnings()),
-            variance=strategy.variance(weights),
+            variance=strategy.variance(bank.weights),
         )
 
 
 def _summarise(name: str, runs: Sequence[_Run], bank: Bank, oracle: Schedule) -> StrategyResult:
-    errors = np.array([run.value - bank.truth for run in runs])
+    errors = np.array([run.error for run in runs])
     squares = errors**2
     counts = np.array([run.counts for run in runs])
     least = oracle.variance(bank.weights)
-    # A bank without any variance gives weights of rounding errors.
+    # Without any variance in the bank, weights are rounding errors.
     known = least > 1e-20 * max(1.0, bank.truth**2)
     relative = np.array([run.variance for run in runs]) / least if known else np.full(len(runs), math.nan)
-    missed = np.array([not run.interval[0] <= bank.truth <= run.interval[1] for run in runs])
+    missed = np.array([run.missed for run in runs])
     warnings = np.array([run.warned for run in runs])
     low, high = np.quantile(counts, [0.025, 0.975], axis=0)
-    half_width = 1.96 * _standard_error(squares)
+    half_width = 1.96 * standard_error(squares)
     return StrategyResult(
         name=name,
         errors=errors,
         mse=float(squares.mean()),
         mse_interval=(max(0.0, float(squares.mean()) - half_width), float(squares.mean()) + half_width),
         relative_variance=float(relative.mean()),
-        relative_variance_error=_standard_error(relative),
+        relative_variance_error=standard_error(relative),
         bias=float(errors.mean()),
-        bias_error=_standard_error(errors),
+        bias_error=standard_error(errors),
         coverage=1 - float(missed.mean()),
         warned=float(warnings.mean()),
         transitions=float(np.mean([run.transitions for run in runs])),
@@ -294,5 +290,6 @@ def _summarise(name: str, runs: Sequence[_Run], bank: Bank, oracle: Schedule) ->
     )
 
 
-def _standard_error(values: Array) -> float:
+def standard_error(values: Array) -> float:
+    """Returns the standard error of the mean of independent values."""
     return float(values.std(ddof=1)) / math.sqrt(values.size)

@@ -1,25 +1,28 @@
-"""A zoo of reward processes: small samplers whose best schedules differ as much as possible.
+"""A zoo of reward processes whose best schedules differ as much as possible.
 
-A process stands for a policy in an environment, seen only through its rewards. Strategies are compared on
-:data:`ZOO`, which covers the shapes we know of, and on :func:`random_process`, which draws new ones from a seed.
-Seeds from :data:`HELD_OUT` upwards are kept for final checks: nothing may be tuned on them.
+A process samples the rewards of a policy in an environment. Strategies are compared on :data:`ZOO`, which covers known
+shapes, and on :func:`random_process`, which draws new ones from a seed. Seeds from :data:`HELD_OUT` upwards are for
+final checks: nothing may be tuned on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core.allocation import Array, weight_terms
+
 __all__ = ["HELD_OUT", "ZOO", "Process", "random_process", "weights"]
 
-Array = NDArray[np.float64]
 Steps = NDArray[np.int64]
+Draw = Callable[[np.random.Generator, int, int], Array | tuple[Array, Steps]]
 
 HELD_OUT = 10_000
-"""The first seed of :func:`random_process` that is reserved for checks after all tuning is done."""
+"""The first seed of :func:`random_process` that is reserved for final checks."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +30,16 @@ class Process:
     """A reward process of fixed horizon.
 
     Attributes:
-        name: Short name, used in tables.
-        draw: ``draw(rng, n, horizon)`` gives undiscounted rewards ``(n, horizon)``, and for processes that end early
+        name: name in tables.
+        draw: ``draw(rng, n, horizon)`` returns undiscounted rewards ``(n, horizon)``, and for processes that end early
             also the steps ``(n,)`` taken until the end; rewards after the end are 0.
-        gamma: Discount factor under which the process is studied.
-        horizon: Steps in a full-length trajectory.
-        light_tailed: Whether a t interval is expected to hold at 50 full-length trajectories' worth of budget.
+        gamma: discount factor.
+        horizon: steps in a full-length trajectory.
+        light_tailed: whether a t interval is expected to hold with a budget of 50 full-length trajectories.
     """
 
     name: str
-    draw: Callable[[np.random.Generator, int, int], Array | tuple[Array, Steps]]
+    draw: Draw
     gamma: float = 1.0
     horizon: int = 50
     light_tailed: bool = True
@@ -44,29 +47,22 @@ class Process:
     def sample(self, rng: np.random.Generator, n: int) -> tuple[Array, Steps]:
         """Draws n full-length trajectories: rewards ``(n, horizon)`` and the steps ``(n,)`` until each one ended."""
         drawn = self.draw(rng, n, self.horizon)
-        if isinstance(drawn, tuple):
-            return drawn
-        return drawn, np.full(n, self.horizon)
+        return drawn if isinstance(drawn, tuple) else (drawn, np.full(n, self.horizon))
 
 
 def weights(rewards: Array, gamma: float) -> Array:
-    """Returns the weights f_t, Theorem 3.2 of the paper, of full-length trajectories that are the whole population.
-
-    ``f_t = Var(x_t) + 2 sum_{u>t} Cov(x_t, x_u)`` with ``x_t = gamma^t R_t``, so that a schedule has the variance
-    ``sum_t f_t / n_t``.
+    """Returns the weights f_t of a whole population of full-length trajectories (Theorem 3.2 of the paper).
 
     >>> weights(np.array([[1.0, 0.0], [-1.0, 0.0]]), gamma=0.5)
     array([1., 0.])
     """
     x = rewards * gamma ** np.arange(rewards.shape[1])
-    x -= x.mean(axis=0)
-    later = np.cumsum(x[:, ::-1], axis=1)[:, ::-1] - x
-    result: Array = (x * (x + 2 * later)).mean(axis=0)
+    result: Array = weight_terms(x - x.mean(axis=0)).mean(axis=0)
     return result
 
 
 def autoregression(rng: np.random.Generator, n: int, horizon: int, rho: float) -> Array:
-    """Stationary AR(1) paths of unit variance: s_{t+1} = rho s_t + sqrt(1 - rho^2) noise."""
+    """Draws stationary AR(1) paths of unit variance: s_{t+1} = rho s_t + sqrt(1 - rho^2) noise."""
     path = rng.standard_normal((n, horizon))
     scale = np.sqrt(1 - rho**2)
     for t in range(1, horizon):
@@ -74,65 +70,34 @@ def autoregression(rng: np.random.Generator, n: int, horizon: int, rho: float) -
     return path
 
 
-def _noise(rng: np.random.Generator, n: int, scale: Array) -> Array:
-    return rng.standard_normal((n, len(scale))) * scale
+def _noise(scale: Callable[[Steps, int], Any], mean: float = 0.0) -> Draw:
+    """Makes independent normal rewards whose standard deviation is a function of step and horizon."""
+
+    def draw(rng: np.random.Generator, n: int, horizon: int) -> Array:
+        noise: Array = rng.standard_normal((n, horizon)) * scale(np.arange(horizon), horizon)
+        return mean + noise if mean else noise
+
+    return draw
 
 
-def _first_only(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    return _noise(rng, n, np.eye(horizon)[0])
+def _ar(rho: float, mean: float = 0.0) -> Draw:
+    return lambda rng, n, horizon: mean + autoregression(rng, n, horizon, rho)
 
 
-def _last_only(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    return _noise(rng, n, np.eye(horizon)[-1])
+def _rare(step: Callable[[int], int]) -> Draw:
+    """Makes small noise, and at one step a payment of 5 in one trajectory out of twenty."""
 
+    def draw(rng: np.random.Generator, n: int, horizon: int) -> Array:
+        rewards = 0.1 * rng.standard_normal((n, horizon))
+        rewards[:, step(horizon)] += 5.0 * (rng.random(n) < 0.05)
+        return rewards
 
-def _early(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    return _noise(rng, n, np.exp(-np.arange(horizon) / (0.04 * horizon)))
-
-
-def _late(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    return _noise(rng, n, np.exp((np.arange(horizon) - horizon) / (0.1 * horizon)))
-
-
-def _white(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    return 1 + rng.standard_normal((n, horizon))
-
-
-def _ar_positive(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    return 2 + autoregression(rng, n, horizon, 0.9)
-
-
-def _ar_persistent(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    return autoregression(rng, n, horizon, 0.99)
-
-
-def _ar_negative(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    return autoregression(rng, n, horizon, -0.8)
-
-
-def _growing(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    return 10 + _noise(rng, n, np.arange(1.0, horizon + 1))
-
-
-def _decaying(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    return _noise(rng, n, np.arange(horizon, 0.0, -1))
+    return draw
 
 
 def _alternating(rng: np.random.Generator, n: int, horizon: int) -> Array:
     sign = (-1.0) ** np.arange(horizon)
     return rng.standard_normal((n, 1)) * sign + 0.1 * rng.standard_normal((n, horizon))
-
-
-def _rare_early(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    rewards = 0.1 * rng.standard_normal((n, horizon))
-    rewards[:, horizon // 20] += 5.0 * (rng.random(n) < 0.05)
-    return rewards
-
-
-def _rare_late(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    rewards = 0.1 * rng.standard_normal((n, horizon))
-    rewards[:, horizon - 1 - horizon // 20] += 5.0 * (rng.random(n) < 0.05)
-    return rewards
 
 
 def _end(rewards: Array, steps: Steps) -> tuple[Array, Steps]:
@@ -146,7 +111,7 @@ def _termination(rng: np.random.Generator, n: int, horizon: int) -> tuple[Array,
 
 
 def _goal(rng: np.random.Generator, n: int, horizon: int) -> tuple[Array, Steps]:
-    """A cost per step until a goal is reached and paid for; half the starts are near it."""
+    """A cost per step until a goal is reached, which pays; half of the starts are near it."""
     mean = np.where(rng.random(n) < 0.5, 0.1 * horizon, 0.8 * horizon)
     steps = np.minimum(1 + rng.poisson(mean), horizon)
     rewards = np.full((n, horizon), -0.1)
@@ -154,24 +119,19 @@ def _goal(rng: np.random.Generator, n: int, horizon: int) -> tuple[Array, Steps]
     return _end(rewards, steps)
 
 
-def _middle(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    t = np.arange(horizon)
-    return _noise(rng, n, ((t >= 0.4 * horizon) & (t < 0.5 * horizon)).astype(float))
-
-
 def _deterministic(rng: np.random.Generator, n: int, horizon: int) -> Array:
     return np.tile(np.sin(np.arange(horizon)), (n, 1))
 
 
 def _regime(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    """Quiet at first; from a random time on either well or badly."""
+    """Reward 0 at first, from a random time on either 1 or -1."""
     switch = rng.integers(0, horizon, (n, 1))
     level = np.where(rng.random((n, 1)) < 0.5, 1.0, -1.0)
     return np.where(np.arange(horizon) >= switch, level, 0.0) + 0.2 * rng.standard_normal((n, horizon))
 
 
 def _hedged(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    """Each gain is lost again one step later, up to a little noise."""
+    """Each gain is lost one step later, up to a little noise."""
     rewards = 1 + 0.03 * rng.standard_normal((n, horizon))
     gains = rng.standard_normal((n, horizon // 2))
     rewards[:, 0 : 2 * gains.shape[1] : 2] += gains
@@ -211,16 +171,6 @@ def _heavy(rng: np.random.Generator, n: int, horizon: int) -> Array:
     return rng.standard_t(3, (n, horizon))
 
 
-def _noisy_start(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    """A few very noisy steps, then almost none."""
-    return 1 + _noise(rng, n, np.where(np.arange(horizon) < 0.06 * horizon, 1.0, 0.02))
-
-
-def _late_goal(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    """A final payment that stays large although it is discounted: trust in the discount alone misses it."""
-    return _noise(rng, n, np.where(np.arange(horizon) == horizon - 1, 100.0, 0.2))
-
-
 def _lqg(rng: np.random.Generator, n: int, horizon: int) -> Array:
     """A scalar linear system under quadratic cost, started far from its rest point."""
     state = rng.normal(2.0, 1.0, n)
@@ -232,30 +182,33 @@ def _lqg(rng: np.random.Generator, n: int, horizon: int) -> Array:
 
 
 def _falls(rng: np.random.Generator, n: int, horizon: int) -> Array:
-    """A steady walker that falls now and then and earns nothing afterwards, without the episode ending."""
+    """A walker that sometimes falls and earns nothing afterwards, without the episode ending."""
     fall = np.where(rng.random((n, 1)) < 0.2, rng.integers(0, horizon, (n, 1)), horizon)
     return np.where(np.arange(horizon) < fall, 1.0, 0.0) + 0.1 * rng.standard_normal((n, horizon))
 
 
+_white = _noise(lambda t, horizon: 1, mean=1)
+_late_goal = _noise(lambda t, horizon: np.where(t == horizon - 1, 100.0, 0.2))
+
 ZOO: tuple[Process, ...] = (
-    Process("first only", _first_only, horizon=100),
-    Process("last only", _last_only),
-    Process("early", _early, horizon=100),
-    Process("late", _late),
+    Process("first only", _noise(lambda t, horizon: t == 0), horizon=100),
+    Process("last only", _noise(lambda t, horizon: t == horizon - 1)),
+    Process("early", _noise(lambda t, horizon: np.exp(-t / (0.04 * horizon))), horizon=100),
+    Process("late", _noise(lambda t, horizon: np.exp((t - horizon) / (0.1 * horizon)))),
     Process("white", _white),
     Process("white, discounted", _white, gamma=0.9, horizon=200),
-    Process("AR(1) 0.9", _ar_positive),
-    Process("AR(1) 0.9, discounted", _ar_positive, gamma=0.95),
-    Process("AR(1) 0.99", _ar_persistent),
-    Process("AR(1) -0.8", _ar_negative),
-    Process("growing noise", _growing),
-    Process("decaying noise", _decaying),
+    Process("AR(1) 0.9", _ar(0.9, mean=2)),
+    Process("AR(1) 0.9, discounted", _ar(0.9, mean=2), gamma=0.95),
+    Process("AR(1) 0.99", _ar(0.99)),
+    Process("AR(1) -0.8", _ar(-0.8)),
+    Process("growing noise", _noise(lambda t, horizon: t + 1, mean=10)),
+    Process("decaying noise", _noise(lambda t, horizon: horizon - t)),
     Process("alternating", _alternating),
-    Process("rare early", _rare_early, light_tailed=False),
-    Process("rare late", _rare_late, light_tailed=False),
+    Process("rare early", _rare(lambda horizon: horizon // 20), light_tailed=False),
+    Process("rare late", _rare(lambda horizon: horizon - 1 - horizon // 20), light_tailed=False),
     Process("termination", _termination),
     Process("goal", _goal, gamma=0.98),
-    Process("middle only", _middle),
+    Process("middle only", _noise(lambda t, horizon: (t >= 0.4 * horizon) & (t < 0.5 * horizon))),
     Process("deterministic", _deterministic),
     Process("regime switch", _regime),
     Process("hedged", _hedged),
@@ -265,7 +218,8 @@ ZOO: tuple[Process, ...] = (
     Process("level", _level, gamma=0.98),
     Process("random walk", _walk),
     Process("heavy tails", _heavy, light_tailed=False),
-    Process("noisy start", _noisy_start, horizon=100),
+    Process("noisy start", _noise(lambda t, horizon: np.where(t < 0.06 * horizon, 1.0, 0.02), mean=1), horizon=100),
+    # The final payment stays large although it is discounted: a plan from the discount alone misses it.
     Process("late goal, discounted", _late_goal, gamma=0.95),
     Process("late goal, strongly discounted", _late_goal, gamma=0.9),
     Process("LQG", _lqg, gamma=0.98),
@@ -275,7 +229,7 @@ ZOO: tuple[Process, ...] = (
 
 
 def _envelope(rng: np.random.Generator, horizon: int) -> Array:
-    """A random non-negative curve over time: flat, fading, growing, a bump, or a few single steps."""
+    """Draws a non-negative curve over time: flat, fading, growing, a bump, or a few single steps."""
     t = np.arange(horizon) / horizon
     kind = rng.integers(5)
     width = rng.uniform(0.05, 0.5)
@@ -293,9 +247,9 @@ def _envelope(rng: np.random.Generator, horizon: int) -> Array:
 
 
 def random_process(seed: int) -> Process:
-    """A random process: one to three kinds of noise under random curves, sometimes with jumps, resets or early ends.
+    """Makes a random process: one to three kinds of noise under random curves, some with jumps or early ends.
 
-    The same seed always gives the same process. Use seeds below :data:`HELD_OUT` for tuning only.
+    The same seed gives the same process. Tune on seeds below :data:`HELD_OUT` only.
     """
     recipe = np.random.default_rng([seed, 26])
     horizon = int(recipe.integers(20, 101))
