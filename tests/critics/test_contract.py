@@ -8,7 +8,7 @@ import pytest
 import rido
 from environments import Mortal
 from rido.critics.base import AgentCritic, FunctionCritic, signal
-from rido.critics.fitted import Pilot, View, fit
+from rido.critics.fitted import FeatureExtractor, Pilot, fit
 from rido.policies.base import ValueFunction
 from rido.simulators.gymnasium import GymnasiumSimulator
 
@@ -43,7 +43,7 @@ def endless(observations):
 
 def fitted():
     observed = simulator().observe(np.full(20, HORIZON), range(1000, 1020))
-    view = View(simulator().observation_space, None)
+    view = FeatureExtractor(simulator().observation_space, None)
     pilot = Pilot(observed.trajectories, observed.terminated, view(observed.observations), False, HORIZON, GAMMA)
     return fit(pilot, view)
 
