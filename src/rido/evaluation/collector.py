@@ -1,4 +1,4 @@
-"""Collecting what a strategy asks for, in pieces, from the run file what it has and the rest from the simulator."""
+"""Collector: gets trajectories and resets from the simulator, or from the run file where it has them already."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from rido.simulators.base import (
 )
 from rido.storage.runfile import Milestone, Piece, RunFile, RunFileError
 
-_PIECE_SECONDS = 2.0  # schedules are collected and recorded in pieces of about this long: what a crash may cost
-_PIECE_TRANSITIONS = 1 << 24  # or of this many at most, where pieces must not depend on the time
-_RESETS = 1024  # resets in one piece; fixed, because a critic may round a row by its place in the batch
-_RESET_STREAM = 1  # of seeds
-_FEWEST_RESETS = 32  # even if first observations seem to be all alike
+_PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
+_PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
+_RESETS = 1024  # resets in a piece; a fixed number, because a critic may round a row by its place in the batch
+_RESET_STREAM = 1  # stream of seeds for resets
+_FEWEST_RESETS = 32  # resets at least, also where all first observations seem to be alike
 
 
 class Collector:
@@ -54,13 +54,13 @@ class Collector:
         reward_range: lowest and highest possible reward; another one is an error.
 
     Attributes:
-        summing: the same.
-        critic: makes a signal of what is collected from now on; None for plain rewards.
+        summing: whether only sums over the rewards are known.
+        critic: the control variate of what is collected from now on; None for plain rewards.
         plain: moments of all rewards that were collected, whatever the critic.
         trajectories: trajectories collected.
-        seconds: what collecting took, recorded pieces included.
-        reset_seconds: what resets took, recorded ones included.
-        busy_seconds: what all of it took here and now.
+        seconds: time that collecting took, recorded pieces included.
+        reset_seconds: time that resets took, recorded ones included.
+        busy_seconds: time that all of it took in this process.
     """
 
     def __init__(
@@ -126,19 +126,19 @@ class Collector:
         bar.advance(found.rewards.transitions)
         return found.rewards if found.signal is None else found.signal
 
-    def pilot(self, lengths: NDArray[np.int64], view: FeatureExtractor, bar: Progress) -> Pilot:
+    def pilot(self, lengths: NDArray[np.int64], extractor: FeatureExtractor, bar: Progress) -> Pilot:
         """Returns trajectories of these lengths with what a critic may be fitted on."""
-        pieces = self._collect(lengths, view, bar)
+        pieces = self._collect(lengths, extractor, bar)
         return Pilot(
             concatenate([piece.trajectories for piece in pieces]),
             np.concatenate([_there(piece.terminated) for piece in pieces]),
             np.concatenate([_there(piece.features) for piece in pieces]),
-            view.agent is not None,
+            extractor.agent is not None,
             self.plain.horizon,
             self.plain.gamma,
         )
 
-    def take_in(self, pilot: Pilot) -> Trajectories:
+    def residual_of(self, pilot: Pilot) -> Trajectories:
         """Returns a pilot's signal if its agent's own value function is the critic, else its rewards."""
         if not isinstance(self.critic, AgentCritic):
             return pilot.trajectories
@@ -146,10 +146,10 @@ class Collector:
         self._starts.append(signal.starts)
         return signal.trajectories
 
-    def agree(self, pilot: Pilot) -> None:
+    def check_critic(self, pilot: Pilot) -> None:
         """Makes sure that a run that goes on does so with the critic that it had."""
         if self._record is not None and isinstance(self.critic, FittedCritic):
-            self._record.agree("fitted critic", pilot.values(self.critic.function)[:32].tolist())
+            self._record.check_same("fitted critic", pilot.values(self.critic.function)[:32].tolist())
 
     @property
     def starts(self) -> NDArray[np.float64]:
@@ -187,14 +187,14 @@ class Collector:
             self.reset_seconds += seconds
         self.busy_seconds += time.perf_counter() - started
 
-    def recall(self, name: str, value: int) -> int:
+    def get_or_set(self, name: str, value: int) -> int:
         """Returns what was decided in this round of a run that goes on; if nothing was, notes this."""
-        return value if self._record is None else int(self._record.recall(f"{name} of round {self._round}", value))
+        return value if self._record is None else int(self._record.get_or_set(f"{name} of round {self._round}", value))
 
     def finish_round(self, estimate: Estimate, warnings: Sequence[str]) -> None:
         """Notes how far the run is, and what a reader of the estimate should know."""
         if self._record is not None and not self._pieces:
-            self._record.note_progress(
+            self._record.append_milestone(
                 Milestone(
                     self._round,
                     self.plain.transitions,
@@ -210,12 +210,12 @@ class Collector:
             )
         self._round += 1
 
-    def _collect(self, lengths: NDArray[np.int64], view: FeatureExtractor | None, bar: Progress) -> list[Piece]:
+    def _collect(self, lengths: NDArray[np.int64], extractor: FeatureExtractor | None, bar: Progress) -> list[Piece]:
         started = time.perf_counter()
         pieces: list[Piece] = []
         done = 0
         while done < lengths.size:
-            piece = self._pieces.popleft() if self._pieces else self._simulate(lengths[done:], view)
+            piece = self._pieces.popleft() if self._pieces else self._simulate(lengths[done:], extractor)
             part = piece.trajectories
             if piece.round != self._round or not np.array_equal(part.lengths, lengths[done : done + len(part)]):
                 raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
@@ -230,7 +230,7 @@ class Collector:
         self.busy_seconds += time.perf_counter() - started
         return pieces
 
-    def _simulate(self, lengths: NDArray[np.int64], view: FeatureExtractor | None) -> Piece:
+    def _simulate(self, lengths: NDArray[np.int64], extractor: FeatureExtractor | None) -> Piece:
         """Collects the first of these lengths: one for each environment, and more if they are quick."""
         count = self._simulator.num_envs
         if self._lockstep:
@@ -242,10 +242,10 @@ class Collector:
         seeds = trajectory_seeds(self._entropy, self.trajectories, count)
         started = time.perf_counter()
         try:
-            if view is None and self.critic is None:
+            if extractor is None and self.critic is None:
                 piece = Piece(self._round, self._simulator.rollout(lengths[:count], seeds), 0.0)
             else:
-                piece = self._observe(lengths[:count], seeds, view)
+                piece = self._observe(lengths[:count], seeds, extractor)
         except SimulationError as error:
             raise self._in_evaluation(error) from error.__cause__
         piece = dataclasses.replace(piece, seconds=time.perf_counter() - started)
@@ -256,17 +256,17 @@ class Collector:
     def _in_evaluation(self, error: SimulationError) -> SimulationError:
         return SimulationError(self.trajectories + error.trajectory, error.step, error.seed, error.reason)
 
-    def _observe(self, lengths: NDArray[np.int64], seeds: list[int], view: FeatureExtractor | None) -> Piece:
+    def _observe(self, lengths: NDArray[np.int64], seeds: list[int], extractor: FeatureExtractor | None) -> Piece:
         assert isinstance(self._simulator, ObservingSimulator)
         observed = self._simulator.observe(lengths, seeds)
-        if view is None:
+        if extractor is None:
             assert self.critic is not None
             made = signal(self.critic, observed, horizon=self.plain.horizon, gamma=self.plain.gamma)
             return Piece(self._round, observed.trajectories, 0.0, signal=made.trajectories, starts=made.starts)
         # One trajectory after the other, because an agent's value may be rounded by its place in the batch.
         ends = np.cumsum(observed.trajectories.steps + 1)
         rows = np.split(np.arange(ends[-1]), ends[:-1])
-        features = np.concatenate([view(take(observed.observations, part)) for part in rows])
+        features = np.concatenate([extractor(take(observed.observations, part)) for part in rows])
         return Piece(self._round, observed.trajectories, 0.0, features=features, terminated=observed.terminated)
 
     def _reset(self, first: int, count: int) -> tuple[NDArray[np.float64], float]:

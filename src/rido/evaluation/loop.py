@@ -125,7 +125,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
         if task.reward_range is not None:
             guaranteed = strategy.guaranteed_interval(task.reward_range)
             if record is not None:
-                record.remember(REWARD_RANGE, task.reward_range)
+                record.set(REWARD_RANGE, task.reward_range)
         if collector.critic is not None:
             most = task.max_resets
             if task.reset_cost > 0:
@@ -133,7 +133,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
             if task.timing is not None and task.timing.costs.per_reset > 0:
                 left = max(0.0, task.timing.ends - time.monotonic())
                 most = max(_LEAST_RESETS, min(most, int(left / task.timing.costs.per_reset)))
-                most = collector.recall("resets", most)
+                most = collector.get_or_set("resets", most)
             collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
             estimate = estimate.plus(collector.starts)
             collector.finish_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
@@ -202,13 +202,13 @@ def _pilot(
     left = strategy.budget - pilot.trajectories.transitions
     collector.critic = choice.decide(pilot, budget=strategy.budget, max_resets=task.max_resets)
     if isinstance(collector.critic, FittedCritic):
-        collector.agree(pilot)
+        collector.check_critic(pilot)
         estimate = Estimate.from_moments(collector.plain)
         collector.finish_round(estimate, interval_warnings(estimate))
         return task.make(horizon=strategy.horizon, budget=left, gamma=strategy.gamma)
     if collector.critic is None:
         strategy.change_budget(strategy.budget + task.reserve)
-    told = [collector.take_in(pilot)]
+    told = [collector.residual_of(pilot)]
     if lengths.size < schedule.trajectories:
         told.append(collector.collect(schedule.lengths[lengths.size :], bar))
     strategy.tell(concatenate(told))

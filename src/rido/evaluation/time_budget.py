@@ -13,13 +13,13 @@ from rido.evaluation.collector import Collector
 from rido.simulators.base import Simulator, trajectory_seeds
 from rido.strategies import Strategy
 
-_MEASURING = 0.02  # share of a time budget that goes into measuring what steps and resets cost
-_MEASURED = 0.05  # share of a budget of transitions that goes there at most
-_LEAST_LENGTHS = 4  # steps that each trajectory of a measurement takes together, if the transitions pay for them
-_RESET_TIME = 0.1  # share of a time budget that is kept for resets where there is a critic
-_MOST_TRAJECTORIES = 256  # of one measurement
-_GROWTH = 16  # of their lengths from one to the next
-_STREAM = 7  # of seeds: what is measured is thrown away and must not be met again
+_MEASURING = 0.02  # share of a time budget for measuring what steps and resets cost
+_MEASURED = 0.05  # largest share of a budget of transitions for measuring
+_LEAST_LENGTHS = 4  # steps of a measured trajectory over all lengths, if the transitions pay for them
+_RESET_TIME = 0.1  # share of a time budget kept for the resets of a critic
+_MOST_TRAJECTORIES = 256  # trajectories of one measurement at most
+_GROWTH = 16  # length of the measured trajectories, as a multiple of the length before
+_STREAM = 7  # stream of seeds for measuring: these trajectories are thrown away and must not come again
 
 
 @dataclass(frozen=True)
@@ -243,5 +243,5 @@ class Pace:
                 budget = max(budget, 2 * strategy.horizon)
             if self._timing.most is not None:  # with what a critic was fitted on
                 budget = min(budget, self._timing.most - self._reserve - now[0] + strategy.spent)
-            strategy.change_budget(self._collector.recall("budget", budget))
+            strategy.change_budget(self._collector.get_or_set("budget", budget))
         return strategy.ask()

@@ -185,15 +185,15 @@ class RunFile:
         """Write one more batch of resets."""
         self._insert("resets", number, starts.tobytes(), _checksum([starts.tobytes()]), seconds)
 
-    def agree(self, name: str, values: list[float]) -> None:
+    def check_same(self, name: str, values: list[float]) -> None:
         """Write numbers under a name if the run is new; otherwise check that they are the same as before."""
-        if not np.allclose(self.recall(name, values), values, rtol=1e-6, atol=1e-9):
+        if not np.allclose(self.get_or_set(name, values), values, rtol=1e-6, atol=1e-9):
             raise RunFileError(
                 f"run file {self.path} was made with another {name}: the same data gives another one here, perhaps "
                 "because of another version of numpy; give another file name to start a new run"
             )
 
-    def recall(self, name: str, value: Any) -> Any:
+    def get_or_set(self, name: str, value: Any) -> Any:
         """Return what was written under a name before; if nothing was, write and return ``value``."""
         found = self._read_configuration().get(name)
         if found is None:
@@ -205,14 +205,14 @@ class RunFile:
         found = self._read_configuration().get(NOTES, [])
         merged = list(dict.fromkeys([*found, *notes]))
         if merged != found:
-            self.remember(NOTES, merged)
+            self.set(NOTES, merged)
         return merged
 
-    def remember(self, name: str, value: Any) -> None:
+    def set(self, name: str, value: Any) -> None:
         """Write a value under a name, replacing what was there."""
         self._database.execute("INSERT OR REPLACE INTO configuration VALUES (?, ?)", (name, json.dumps(value)))
 
-    def note_progress(self, milestone: Milestone) -> None:
+    def append_milestone(self, milestone: Milestone) -> None:
         """Write the state of the run after a round."""
         row = (*astuple(milestone)[:-1], json.dumps(milestone.warnings))
         self._database.execute(f"INSERT OR REPLACE INTO progress VALUES ({_marks(row)})", row)

@@ -1,4 +1,4 @@
-"""Strategy: how every strategy is asked for trajectories and told of their rewards."""
+"""Strategy: the base class of all strategies. It asks for trajectories and is told their rewards."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
