@@ -21,6 +21,7 @@ from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories
 from rido.evaluation import collector
 from rido.evaluation.recorded import read_run
 from rido.simulators import SimulationError, factory
+from rido.simulators.base import Capabilities
 from rido.simulators.envs.lqg import expected_return
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.storage.runfile import RunFileError
@@ -277,7 +278,7 @@ def test_a_run_file_of_another_run_is_refused(tmp_path, change, difference):
 class Talkative(Bank):
     """A simulator that says why its numbers may differ, and whose rewards deserve a warning."""
 
-    warnings = ("the robot is tired",)
+    capabilities = Capabilities(notes=("the robot is tired",))
 
     def rollout(self, lengths, seeds):
         rewards = super().rollout(lengths, seeds).flat
@@ -308,12 +309,14 @@ def test_what_to_know_of_a_part_of_a_run_is_known_of_all(tmp_path, monkeypatch):
     """The first half was collected where rounding was not sure; the file remembers when the rest is."""
     monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
     path, simulator = tmp_path / "run.rido", GymnasiumSimulator(partial(Mortal, death=0.1), act, horizon=30)
+    notes = ["the machine is new"]
+    able = property(lambda self: Capabilities(observes=True, policy=self.policy, notes=tuple(notes)))
+    monkeypatch.setattr(GymnasiumSimulator, "capabilities", able)
     settings = dict(budget=2000, gamma=0.95, horizon=30, seed=1, run=path)
-    simulator.warnings = ("the machine is new",)
     first = rido.evaluate(simulator, **settings)
     with sqlite3.connect(path) as database:
         database.execute("DELETE FROM pieces WHERE number >= 3")
-    simulator.warnings = ()
+    notes.clear()
     again = rido.evaluate(simulator, **settings)
     assert again.warnings == first.warnings and not again.reproducible and again.value == first.value
     assert read_run(path).evaluation.warnings == first.warnings and not read_run(path).evaluation.reproducible
