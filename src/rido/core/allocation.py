@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
+from rido.core.scaling import excess_exponent, scaled
 
 Array = NDArray[np.float64]
 
@@ -47,7 +48,7 @@ def allocate(weights: ArrayLike, budget: float, *, minimum: float = 1.0, costs: 
         >>> allocate([0.0, 0.0, 1.0], 12)  # only the last step varies: uniform is best
         array([4., 4., 4.])
     """
-    weights = checks.finite_vector("weights", weights)
+    weights = _weights(weights)
     costs = _costs(costs, weights.size)
     least = minimum * costs.sum()
     if not minimum >= 0:
@@ -178,7 +179,7 @@ def fill(
         >>> fill([9.0, 4.0, 1.0], 9, [1, 1, 1])
         array([5, 3, 1])
     """
-    weights = checks.finite_vector("weights", weights)
+    weights = _weights(weights)
     costs = _costs(costs, weights.size)
     history = checks.finite_vector("history", history, length=weights.size)
     if history.min() < 1:
@@ -273,6 +274,13 @@ def tail_sums(values: Array) -> Array:
 def discount_factors(horizon: int, gamma: float) -> Array:
     """Returns gamma^t for every step of the horizon."""
     return checks.discount("gamma", gamma) ** np.arange(horizon, dtype=np.float64)
+
+
+def _weights(weights: ArrayLike) -> Array:
+    """Returns weights in a unit in which sums over them neither overflow nor underflow."""
+    weights = checks.finite_vector("weights", weights)
+    exponent = excess_exponent(float(np.abs(weights).max()))
+    return scaled(weights, -exponent) if exponent else weights
 
 
 def _costs(costs: ArrayLike | None, horizon: int) -> Array:

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.allocation import Array, allocate_rows, pool, tail_sums
-from rido.core.moments import Moments
+from rido.core.moments import Moments, rescale
+from rido.core.scaling import scaled_number
 
 _FOLDS = 5
 _BLENDS = (0.25, 0.5, 0.75)  # shares of the data's weights in a blend
@@ -38,11 +39,11 @@ class Lesson:
     """What a plan is made from.
 
     Attributes:
-        weights: f_t to plan with.
+        weights: f_t to plan with, in any unit.
         truncates: whether to truncate trajectories; if not, all have full length.
         costs: price of a sample of each step: its survival, plus the price of the reset for the first step.
         survival: transitions that a planned sample of each step is expected to take.
-        folds: the data's weights, split by folds of the trajectories.
+        folds: the data's weights in the same unit, split by folds of the trajectories.
         spread: S such that x transitions, planned with these weights, give a variance of about ``S^2 / x``.
     """
 
@@ -75,6 +76,8 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
         budget: expected cost of all trajectories when the budget is spent.
         reset_price: price of starting a trajectory, in transitions.
     """
+    prior = moments.discounts**2
+    (moments,), unit = rescale(moments)
     counts = moments.counts
     full = int(counts[-1])
     # Steps that no trajectory reached still have a price.
@@ -85,7 +88,7 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
     fewest = min(float(full), budget / float(costs.sum()))
     chosen: Array | None = None
     if float(weights.sum()) > _CONSTANT * float(moments.discounts**2 @ moments.variances):
-        chosen = _choose(folds, moments.discounts**2, costs, budget, fewest)
+        chosen = _choose(folds, prior, costs, budget, fewest)
     if chosen is not None:
         chosen = _insure(chosen, weights, costs, budget, fewest, moments.largest_deviation**2 / full, full)
     planned = _last(np.maximum(weights.sum(), 0.0), costs.size) if chosen is None else chosen
@@ -96,7 +99,7 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
         costs=costs,
         survival=survival,
         folds=folds,
-        spread=math.sqrt(float(survival @ root) * float(costs @ root)),
+        spread=scaled_number(math.sqrt(float(survival @ root) * float(costs @ root)), unit),
     )
 
 
