@@ -139,8 +139,7 @@ class Estimate:
 
     def plus(self, values: NDArray[np.float64]) -> "Estimate":
         """Adds the mean of independent values, with Satterthwaite's degrees of freedom."""
-        finite = self.standard_error if math.isfinite(self.standard_error) else 0.0
-        unit = excess_exponent(max(finite, float(np.abs(values).max())))
+        unit = excess_exponent(self.standard_error, float(np.abs(values).max()))
         values = scaled(values, -unit) if unit else values
         own, others = scaled_number(self.standard_error, -unit) ** 2, float(values.var(ddof=1)) / values.size
         both = replace(

@@ -126,9 +126,10 @@ class Moments(ABC):
         squares, products = self._squares_and_products(covariance)
         # (8) of the paper. C^c does not depend on t, so one cumulative sum gives its discounted sum over u > t.
         bonus = np.sqrt(2 * np.log(beta) / self._planned)
-        width: Any = high - low
-        own, both = (1.0, width**2) if self._range_scale is None else (width * self._range_scale,) * 2
-        width = width if self._range_scale is None else own
+        width: Any = high - low if beta > 1 else 0.0
+        own, both = 1.0, width**2
+        if self._range_scale is not None:
+            own = both = width = width * self._range_scale
         deviations = np.sqrt(squares / (self._planned - 1)) + width * bonus
         later_bonus = self.discounts * 3 * both * bonus
         products += own * (tail_sums(later_bonus) - later_bonus)
@@ -336,14 +337,18 @@ class RewardMoments(Moments):
                 yield np.where(reached, rows[start : start + slab] - means[:width], 0.0), reached
 
 
-def rescale(*teams: Moments) -> tuple[tuple[Moments, ...], int]:
+def rescale(*teams: Moments, width: float = 0.0) -> tuple[tuple[Moments, ...], int]:
     """Returns moments whose rewards can be squared, and the exponent k of their unit 2^k.
 
     Squares of rewards such as 1e200 overflow, and those of gamma^t R_t such as 1e-200 underflow. Then these are moments
     of the discounted rewards in units of 2^k, with gamma 1. Moments of ordinary rewards come back as they are.
+
+    Args:
+        teams: the moments.
+        width: of a range of rewards that is squared too.
     """
     discounted, plain = np.max([team.sizes for team in teams], axis=0).tolist()
-    exponent = excess_exponent(discounted)
+    exponent = excess_exponent(max(discounted, width))
     if exponent == 0 and excess_exponent(plain) <= 0:
         return teams, 0
     return tuple(team.in_units(exponent) for team in teams), exponent

@@ -8,16 +8,16 @@ from numpy.typing import NDArray
 _ORDINARY = 150  # numbers between 2^-150 and 2^150, about 1e-45 and 1e45, are used as they are
 
 
-def excess_exponent(largest: float) -> int:
-    """Returns the k for which numbers up to ``largest``, divided by 2^k, have sums of fourth powers within float64.
+def excess_exponent(*sizes: float) -> int:
+    """Returns the k for which numbers up to these sizes, divided by 2^k, have sums of fourth powers within float64.
 
-    It is 0 for ordinary numbers. Dividing by a power of two is exact but for subnormal numbers.
+    It is 0 for ordinary numbers. Infinite sizes do not count. Dividing by a power of two is exact but for subnormals.
 
     Example:
         >>> excess_exponent(5.0), excess_exponent(2.0**200), excess_exponent(2.0**-200)
         (0, 51, -49)
     """
-    exponent = math.frexp(largest)[1]
+    exponent = math.frexp(max((size for size in sizes if math.isfinite(size)), default=0.0))[1]
     return exponent - min(max(exponent, -_ORDINARY), _ORDINARY)
 
 

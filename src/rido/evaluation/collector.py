@@ -175,7 +175,7 @@ class Collector:
             most: resets at most, at least 2.
         """
         starts = np.concatenate(self._starts)
-        unit = excess_exponent(max(error, float(np.abs(starts).max())))
+        unit = excess_exponent(error, float(np.abs(starts).max()))
         spread, error = float(scaled(starts, -unit).var(ddof=1)), scaled_number(error, -unit)
         wanted = most if error**2 == 0 else min(most, spread * (1 - share) / share / error**2)
         count = int(min(max(wanted, _FEWEST_RESETS), most))

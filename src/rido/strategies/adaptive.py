@@ -277,7 +277,7 @@ class Adaptive(Strategy):
         the other half, for the same reason.
         """
         affordable = self.budget / self.horizon
-        count = int(min(max(_LEAST_PILOT, math.sqrt(affordable)), affordable / 4))
+        count = max(2, int(min(max(_LEAST_PILOT, math.sqrt(affordable)), affordable / 4)))
         plan = pilot = self._pilot_part(count, max(2, count // 2))
         if rounds == 4:
             return []

@@ -28,6 +28,7 @@ from rido.core.scaling import scaled_number
 
 _FOLDS = 5
 _BLENDS = (0.25, 0.5, 0.75)  # shares of the data's weights in a blend
+_MOST_BLOCKS = 10_000  # steps that are planned one by one in cross-validation
 _MARGIN = 1.25  # standard errors by which a plan must beat full-length trajectories
 _CONSTANT = 1e-9  # rewards did not vary if their variance is below this share of the largest
 _UNSEEN = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # insured events, in units of one full-length trajectory
@@ -122,17 +123,23 @@ def _candidates(weights: Array, prior: Array) -> Array:
 def _choose(folds: Array, prior: Array, costs: Array, budget: float, fewest: float) -> Array | None:
     """Returns the candidate with the best lower bound of its gain over full-length trajectories; None if none gains."""
     number, horizon = folds.shape
-    weights = folds.sum(axis=0)
+    weights = full_weights = folds.sum(axis=0)
+    full_prior = prior
+    if horizon > _MOST_BLOCKS:  # compare plans whose counts change from block to block, not from step to step
+        blocks = np.arange(0, horizon, math.ceil(horizon / _MOST_BLOCKS))
+        weights, prior, costs, folds = (np.add.reduceat(x, blocks, axis=-1) for x in (weights, prior, costs, folds))
     # Scaled to estimate the weights themselves.
     others, held_out = (weights - folds) * number / (number - 1), folds * number
     candidates = _candidates(others, prior)
-    plans = allocate_rows(candidates.reshape(-1, horizon), budget, minimum=fewest, costs=costs)
+    plans = allocate_rows(candidates.reshape(-1, weights.size), budget, minimum=fewest, costs=costs)
     uniform = float(costs.sum()) / budget
-    scores = np.einsum("kt,kct->kc", held_out, 1 / plans.reshape(candidates.shape) - uniform)
+    np.divide(1, plans, out=plans)
+    plans -= uniform
+    scores = np.einsum("kt,kct->kc", held_out, plans.reshape(candidates.shape))
     error = scores.std(axis=0, ddof=1) / math.sqrt(number)
     bounds = (scores.mean(axis=0) + _MARGIN * error) / (uniform * float(weights.sum()))
     best = int(bounds.argmin())
-    return None if best == 0 or bounds[best] > -_CONSTANT else _candidates(weights[None], prior)[0, best]
+    return None if best == 0 or bounds[best] > -_CONSTANT else _candidates(full_weights[None], full_prior)[0, best]
 
 
 def _insure(
