@@ -127,8 +127,9 @@ class Moments(ABC):
         # (8) of the paper. C^c does not depend on t, so one cumulative sum gives its discounted sum over u > t.
         bonus = np.sqrt(2 * np.log(beta) / self._planned)
         width: Any = high - low if beta > 1 else 0.0
-        own, both = 1.0, width**2
-        if self._range_scale is not None:
+        if self._range_scale is None:
+            own, both = 1.0, width**2
+        else:
             own = both = width = width * self._range_scale
         deviations = np.sqrt(squares / (self._planned - 1)) + width * bonus
         later_bonus = self.discounts * 3 * both * bonus
