@@ -191,7 +191,7 @@ def uniform_transitions(plain: Moments, estimate: Estimate) -> dict[str, Any]:
         folds = plain.weights_by_fold(min(_FOLDS, full)).sum(axis=1)
         variance = float(folds.sum())  # of the return of one trajectory
         error = scaled_number(estimate.standard_error, -unit)
-        if variance > 0 and _SMALLEST < error < 1 / _SMALLEST:
+        if variance > _SMALLEST and _SMALLEST < error < 1 / _SMALLEST:
             value = variance / error**2 * float(plain.survival.sum())
             noise = float(folds.var(ddof=1)) * folds.size / variance**2 + 1 / estimate.effective_trajectories
             factor = math.exp(1.96 * math.sqrt(noise))
