@@ -92,13 +92,13 @@ class Moments(ABC):
         """Mean reward of each step; NaN where there is no sample."""
 
     @property
+    @abstractmethod
     def sizes(self) -> tuple[float, float]:
-        """The largest discounted reward and the largest reward, in size; zeros where they are not known."""
-        return 0.0, 0.0
+        """The largest discounted reward and the largest reward, in size."""
 
+    @abstractmethod
     def in_units(self, exponent: int) -> Self:
         """Returns moments of the discounted rewards in units of 2^exponent, with gamma 1."""
-        raise NotImplementedError(f"{type(self).__name__} does not keep rewards")
 
     @property
     def variances(self) -> Array:

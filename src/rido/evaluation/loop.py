@@ -66,15 +66,6 @@ class Task:
         most = max(_LEAST_RESETS, int(min(self.max_resets, self.reserve / self.reset_cost)))
         return most - (math.ceil(most * self.reset_cost) > self.reserve)  # by a rounding error
 
-    def check_reserve(self) -> None:
-        """Raises ValueError where the budget does not pay for resets and trajectories."""
-        least = self.strategy.least_budget
-        if self.reserve and self.first_budget - self.reserve < least:
-            raise ValueError(
-                f"budget must pay for {_LEAST_RESETS} resets at reset_cost={self.reset_cost:g} and {least} transitions "
-                f"of full-length trajectories, {self.reserve + least} in all, got {self.first_budget}"
-            )
-
     @property
     def measured(self) -> int:
         """Transitions that went into measuring what steps and resets cost."""
@@ -96,7 +87,12 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
     if task.timing is not None:
         notes.append("how much was collected depended on the speed of the machine, not on the seed")
     choice = CriticChoice.resolve(task.critic, simulator)
-    task.check_reserve()
+    least = strategy.least_budget
+    if (choice.critic or choice.extractor) and task.reserve and task.first_budget - task.reserve < least:
+        raise ValueError(
+            f"budget must pay for {_LEAST_RESETS} resets at reset_cost={task.reset_cost:g} and {least} transitions of "
+            f"full-length trajectories, {task.reserve + least} in all, got {task.first_budget}"
+        )
     record = None
     if task.run is not None:
         record = RunFile(
