@@ -170,7 +170,7 @@ def test_forecast_is_about_what_it_takes():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(budget=15), "budget must pay for 2 full trajectories, 20 steps, got 15"),
+        (dict(budget=15), "budget must pay for 2 full-length trajectories, 20 transitions, got 15"),
         (dict(budget=50, unbiased=True), "budget must pay for 6 full trajectories, 60 steps, got 50"),
         (dict(until=0.0), "until must be positive and finite, got 0.0"),
         (dict(until=1.0, unbiased=True), "until must be None where unbiased is True"),

@@ -45,7 +45,7 @@ def test_it_finds_the_step_that_matters(process, step):
     ("settings", "message"),
     [
         (dict(batch=19), "batch must be an integer of at least 20, got 19"),
-        (dict(budget=19), "budget must pay for two full trajectories, 20 steps, got 19"),
+        (dict(budget=19), "budget must pay for 2 full-length trajectories, 20 transitions, got 19"),
         (dict(beta=0.9), 'beta must be at least 1 or "theory", got 0.9'),
         (dict(beta="large"), "beta must be at least 1 or \"theory\", got 'large'"),
         (dict(delta=0), "delta must be between 0 and 1, got 0"),

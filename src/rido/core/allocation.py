@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
+from rido.core.scaling import excess_exponent, scaled
 
 Array = NDArray[np.float64]
 
@@ -47,7 +48,7 @@ def allocate(weights: ArrayLike, budget: float, *, minimum: float = 1.0, costs: 
         >>> allocate([0.0, 0.0, 1.0], 12)  # only the last step varies: uniform is best
         array([4., 4., 4.])
     """
-    weights = checks.finite_vector("weights", weights)
+    weights = _weights(weights)
     costs = _costs(costs, weights.size)
     least = minimum * costs.sum()
     if not minimum >= 0:
@@ -62,19 +63,24 @@ def allocate_rows(weights: Array, budget: float, *, minimum: float, costs: Array
 
     The budget must pay for the minimum.
     """
-    root = np.sqrt(pool(weights, costs))
-    counts = np.full(root.shape, budget / costs.sum())
-    varied = root[:, 0] > 0
-    root = root[varied] / root[varied, :1]
+    pooled = pool(weights, costs)
+    varied = pooled[:, 0] > 0
+    root = pooled[varied]
+    # In place, because rows of a large horizon are slow to allocate.
+    np.sqrt(root, out=root)
+    root /= root[:, :1].copy()
     # n = level * root for the first k steps, and the minimum for the rest. Each k has a level that spends the budget;
     # the right k is the largest whose last step stays above the minimum.
     rest = minimum * (costs.sum() - np.cumsum(costs))
-    level = np.maximum(budget - rest, 0) / np.cumsum(costs * root, axis=1)
+    level = np.cumsum(costs * root, axis=1)
+    np.divide(np.maximum(budget - rest, 0), level, out=level)
     above = level * root >= minimum
     last = root.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)
     last[~above.any(axis=1)] = 0
-    counts[varied] = np.maximum(np.take_along_axis(level, last[:, None], axis=1) * root, minimum)
-    return counts
+    root *= np.take_along_axis(level, last[:, None], axis=1)
+    pooled[varied] = np.maximum(root, minimum, out=root)
+    pooled[~varied] = budget / costs.sum()
+    return pooled
 
 
 def pool(weights: Array, costs: Array) -> Array:
@@ -88,8 +94,10 @@ def pool(weights: Array, costs: Array) -> Array:
     ratios = np.atleast_2d(weights / costs)
     # One call for all rows: each is lifted above the next by more than its range, so that no block reaches across.
     lift = (np.ptp(ratios) * np.arange(len(ratios))[::-1])[:, None]
-    fitted = isotonic_regression((ratios + lift).ravel(), weights=np.tile(costs, len(ratios)), increasing=False).x
-    pooled: Array = fitted.reshape(ratios.shape) - lift
+    ratios += lift
+    fitted = isotonic_regression(ratios.ravel(), weights=np.tile(costs, len(ratios)), increasing=False).x
+    pooled: Array = fitted.reshape(ratios.shape)
+    pooled -= lift
     # The lift costs digits: a result below the rounding error is zero.
     pooled[pooled <= 4 * np.finfo(np.float64).eps * lift.max(initial=0.0)] = 0.0
     return pooled.reshape(weights.shape)
@@ -178,7 +186,7 @@ def fill(
         >>> fill([9.0, 4.0, 1.0], 9, [1, 1, 1])
         array([5, 3, 1])
     """
-    weights = checks.finite_vector("weights", weights)
+    weights = _weights(weights)
     costs = _costs(costs, weights.size)
     history = checks.finite_vector("history", history, length=weights.size)
     if history.min() < 1:
@@ -273,6 +281,13 @@ def tail_sums(values: Array) -> Array:
 def discount_factors(horizon: int, gamma: float) -> Array:
     """Returns gamma^t for every step of the horizon."""
     return checks.discount("gamma", gamma) ** np.arange(horizon, dtype=np.float64)
+
+
+def _weights(weights: ArrayLike) -> Array:
+    """Returns weights in a unit in which sums over them neither overflow nor underflow."""
+    weights = checks.finite_vector("weights", weights)
+    exponent = excess_exponent(float(np.abs(weights).max()))
+    return scaled(weights, -exponent) if exponent else weights
 
 
 def _costs(costs: ArrayLike | None, horizon: int) -> Array:

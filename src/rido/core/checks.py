@@ -90,4 +90,6 @@ def reward_range(name: str, value: Any) -> tuple[float, float]:
         low = high = np.nan
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
         raise ValueError(f"{name} must be (low, high) with low < high, got {value!r}")
+    if not np.isfinite(high - low):
+        raise ValueError(f"{name} must have a width within float64, got {value!r}")
     return low, high

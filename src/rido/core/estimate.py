@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.allocation import hoeffding_weights
-from rido.core.moments import Moments
+from rido.core.moments import Moments, rescale
+from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
 
 _UNSEEN = 2.0  # effective trajectories up to which the interval allows for one more of the largest contribution
@@ -61,6 +62,8 @@ class Estimate:
         if min(int(team.counts[-1]) for team in teams) < 1:
             raise ValueError("an estimate needs at least one trajectory of full length, got none")
         counts = np.sum([team.counts for team in teams], axis=0)
+        gamma = teams[0].gamma
+        teams, unit = rescale(*teams)
         means = np.mean([team.means for team in teams], axis=0)
         error, freedom, skewness, effective, largest = math.inf, 0.0, 0.0, 1.0, 0.0
         if counts[-1] > 1:
@@ -70,19 +73,21 @@ class Estimate:
             if math.sqrt(variance) <= _ROUNDING * float(teams[0].discounts @ np.abs(means)):
                 variance = 0.0
             error = math.sqrt(variance)
+            if variance > 0:
+                error = max(scaled_number(error, unit), math.ulp(0.0))
             freedom = effective = float(counts[-1] - 1)
             if variance > 0:
                 freedom = satterthwaite(found.squares, np.maximum(found.trajectories - 1.0, 1.0))
                 effective = freedom if math.isnan(found.fourths) else variance**2 / found.fourths
                 skewness = 0.0 if math.isnan(found.cubes) else found.cubes / variance**1.5
-                largest = found.largest
+                largest = scaled_number(found.largest, unit)
         schedule = Schedule(counts)
         return cls(
-            value=float(teams[0].discounts @ means),
+            value=_checked(scaled_number(float(teams[0].discounts @ means), unit)),
             standard_error=error,
             degrees_of_freedom=freedom,
             schedule=schedule,
-            gamma=teams[0].gamma,
+            gamma=gamma,
             early_ends=sum(team.transitions for team in teams) < schedule.transitions,
             skewness=skewness,
             effective_trajectories=effective,
@@ -118,12 +123,14 @@ class Estimate:
         from scipy.special import stdtrit  # slow to import
 
         quantile = float(stdtrit(self.degrees_of_freedom, tail))
-        variance, third = self.standard_error**2, self.skewness * self.standard_error**3
+        unit = excess_exponent(self.standard_error)
+        error, largest = scaled_number(self.standard_error, -unit), scaled_number(self.largest_contribution, -unit)
+        variance, third = error**2, self.skewness * error**3
         low, high = _limits(variance, third, quantile)
-        unseen, largest = min(1.0, _UNSEEN / self.effective_trajectories), self.largest_contribution
+        unseen = min(1.0, _UNSEEN / self.effective_trajectories)
         farther = _limits(variance + unseen * largest**2, third + unseen * largest**3, quantile)
         low, high = (low, max(high, farther[1])) if largest > 0 else (min(low, farther[0]), high)
-        return self.value + low, self.value + high
+        return self.value + scaled_number(low, unit), self.value + scaled_number(high, unit)
 
     def half_width(self, confidence: float = 0.95) -> float:
         """Returns the distance from the value to the farther end of the interval."""
@@ -132,8 +139,14 @@ class Estimate:
 
     def plus(self, values: NDArray[np.float64]) -> "Estimate":
         """Adds the mean of independent values, with Satterthwaite's degrees of freedom."""
-        own, others = self.standard_error**2, float(values.var(ddof=1)) / values.size
-        both = replace(self, value=self.value + float(values.mean()), standard_error=math.sqrt(own + others))
+        unit = excess_exponent(self.standard_error, float(np.abs(values).max()))
+        values = scaled(values, -unit) if unit else values
+        own, others = scaled_number(self.standard_error, -unit) ** 2, float(values.var(ddof=1)) / values.size
+        both = replace(
+            self,
+            value=_checked(self.value + scaled_number(float(values.mean()), unit)),
+            standard_error=scaled_number(math.sqrt(own + others), unit),
+        )
         if not math.isfinite(own) or own + others == 0:
             return both
         parts, freedom = np.array([own, others]), max(self.degrees_of_freedom, 1.0)
@@ -161,6 +174,13 @@ class Estimate:
         spread = self.schedule.variance(hoeffding_weights(self.schedule.horizon, self.gamma))
         half_width = (high - low) * math.sqrt(math.log(2 / delta) / 2 * spread)
         return self.value - half_width, self.value + half_width
+
+
+def _checked(value: float) -> float:
+    """Returns an estimate if it is finite."""
+    if not math.isfinite(value):
+        raise ValueError("the return must be finite, but its sum of rewards overflows float64: rescale the rewards")
+    return value
 
 
 def satterthwaite(parts: NDArray[np.float64], freedoms: NDArray[np.float64]) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rido.core import checks
 from rido.core.allocation import discount_factors
+from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories, positions
 
@@ -58,6 +59,8 @@ def guaranteed_interval(
     highest = max(float(batch.flat.max()) for batch in batches)
     if lowest < low or highest > high:
         raise ValueError(f"reward_range must contain all rewards, got {reward_range!r} and {lowest:g} to {highest:g}")
+    unit = excess_exponent(max(abs(low), abs(high)))
+    low, high = scaled_number(low, -unit), scaled_number(high, -unit)
     discounts = discount_factors(horizon, gamma)
     log_odds = math.log(2 / delta)
     total = sum(int(batch.lengths.sum()) for batch in batches) if budget is None else budget
@@ -72,7 +75,8 @@ def guaranteed_interval(
         hoeffding = float(ranges @ ranges) / 4
         unknown = (high - low) / 2 * float(discounts[reach:].sum())
         steps = positions(batch.lengths)
-        rewards = np.bincount(steps, batch.flat, horizon)
+        flat = scaled(batch.flat, -unit) if unit else batch.flat
+        rewards = np.bincount(steps, flat, horizon)
         if unknown <= math.sqrt(2 * log_odds * hoeffding):
             size = float(batch.lengths.sum())
             first = math.isnan(spread)
@@ -82,7 +86,7 @@ def guaranteed_interval(
             value = float(scale @ rewards) + (low + high) / 2 * float(discounts[reach:].sum())
             centres = np.where(seen > 0, sums / np.maximum(seen, 1), (low + high) / 2)
             rows = np.repeat(np.arange(len(batch)), batch.lengths)
-            deviations = np.bincount(rows, (batch.flat - centres[steps]) * scale[steps])
+            deviations = np.bincount(rows, (flat - centres[steps]) * scale[steps])
             squares = float(deviations @ deviations)
             if first:
                 penalties += stake**2 * hoeffding / 2
@@ -99,7 +103,8 @@ def guaranteed_interval(
     if stakes == 0:
         return -math.inf, math.inf
     half_width = (log_odds + penalties + slack) / stakes
-    return weighted / stakes - half_width, weighted / stakes + half_width
+    value = weighted / stakes
+    return scaled_number(value - half_width, unit), scaled_number(value + half_width, unit)
 
 
 def check_rewards(batch: Trajectories, reward_range: tuple[float, float]) -> None:

@@ -3,17 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.allocation import Array, discount_factors, tail_sums
+from rido.core.scaling import excess_exponent, scaled
 from rido.core.trajectories import Trajectories, count_reached, pad
 
 Covariance = Literal["paired", "paper"]
 
+_ROOM = 64  # exponent by which rewards are scaled down where their sum overflows
 _SLAB = 1 << 18  # rewards processed at once, so that temporary arrays stay in the cache
 
 
@@ -57,6 +59,7 @@ class Moments(ABC):
         self.horizon = checks.integer("horizon", horizon, least=1)
         self.gamma = checks.discount("gamma", gamma)
         self.discounts = discount_factors(self.horizon, self.gamma)
+        self._range_scale: Array | None = None  # unit of the range of rewards at each step; None for 1
         self._planned = np.zeros(self.horizon, dtype=np.int64)
         self._taken = np.zeros(self.horizon, dtype=np.int64)
 
@@ -89,6 +92,15 @@ class Moments(ABC):
         """Mean reward of each step; NaN where there is no sample."""
 
     @property
+    @abstractmethod
+    def sizes(self) -> tuple[float, float]:
+        """The largest discounted reward and the largest reward, in size."""
+
+    @abstractmethod
+    def in_units(self, exponent: int) -> Self:
+        """Returns moments of the discounted rewards in units of 2^exponent, with gamma 1."""
+
+    @property
     def variances(self) -> Array:
         """Unbiased variance of the reward of each step, as in Appendix A.3 of the paper."""
         self._require_pairs("variances")
@@ -114,9 +126,14 @@ class Moments(ABC):
         squares, products = self._squares_and_products(covariance)
         # (8) of the paper. C^c does not depend on t, so one cumulative sum gives its discounted sum over u > t.
         bonus = np.sqrt(2 * np.log(beta) / self._planned)
-        deviations = np.sqrt(squares / (self._planned - 1)) + (high - low) * bonus
-        later_bonus = self.discounts * 3 * (high - low) ** 2 * bonus
-        products += tail_sums(later_bonus) - later_bonus
+        width: Any = high - low if beta > 1 else 0.0
+        if self._range_scale is None:
+            own, both = 1.0, width**2
+        else:
+            own = both = width = width * self._range_scale
+        deviations = np.sqrt(squares / (self._planned - 1)) + width * bonus
+        later_bonus = self.discounts * 3 * both * bonus
+        products += own * (tail_sums(later_bonus) - later_bonus)
         weights: Array = self.discounts * (self.discounts * deviations**2 + 2 * products)
         return weights
 
@@ -183,6 +200,7 @@ class RewardMoments(Moments):
     def __init__(self, horizon: int, *, gamma: float) -> None:
         super().__init__(horizon, gamma=gamma)
         self._sums = np.zeros(self.horizon)
+        self._largest = np.zeros(self.horizon)  # reward of each step, in size
         # Rows grouped by the number of bits of their length, so that padding at most doubles the memory.
         self._blocks: dict[int, list[tuple[Array, NDArray[np.int64]]]] = {}
 
@@ -197,7 +215,10 @@ class RewardMoments(Moments):
         for bit in np.unique(bits).tolist():
             part = trajectories.select(bits == bit)
             rows = pad(part.flat, part.lengths, min((1 << bit) - 1, self.horizon))
-            self._sums[: rows.shape[1]] += rows.sum(axis=0)
+            largest = self._largest[: rows.shape[1]]
+            np.maximum(largest, np.maximum(rows.max(axis=0), -rows.min(axis=0)), out=largest)
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._sums[: rows.shape[1]] += rows.sum(axis=0)
             self._blocks.setdefault(bit, []).append((rows, part.lengths))
 
     def merge(self, other: "RewardMoments") -> None:
@@ -205,14 +226,35 @@ class RewardMoments(Moments):
             raise ValueError(
                 f"other must have horizon {self.horizon} and gamma {self.gamma}, got {other.horizon} and {other.gamma}"
             )
-        self._sums += other._sums
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._sums += other._sums
+        self._largest = np.maximum(self._largest, other._largest)
         self._planned += other._planned
         self._taken += other._taken
         for bit, blocks in other._blocks.items():
             self._blocks.setdefault(bit, []).extend(blocks)
 
     @property
+    def sizes(self) -> tuple[float, float]:
+        return float((self._largest * self.discounts).max()), float(self._largest.max())
+
+    def in_units(self, exponent: int) -> Self:
+        other = type(self)(self.horizon, gamma=1.0)
+        other._planned, other._taken = self._planned, self._taken
+        other._range_scale = scaled(self.discounts, -exponent)
+        for bit, blocks in self._blocks.items():
+            for rows, lengths in blocks:
+                rows = scaled(rows * self.discounts[: rows.shape[1]], -exponent)
+                other._sums[: rows.shape[1]] += rows.sum(axis=0)
+                other._blocks.setdefault(bit, []).append((rows, lengths))
+        return other
+
+    @property
     def means(self) -> Array:
+        if not np.isfinite(self._sums).all():  # the sums overflow, the means do not
+            rows = (scaled(rows, -_ROOM).sum(axis=0) for blocks in self._blocks.values() for rows, _ in blocks)
+            sums = np.sum([np.pad(row, (0, self.horizon - row.size)) for row in rows], axis=0)
+            return scaled(sums / self._planned, _ROOM)
         with np.errstate(invalid="ignore"):
             means: Array = self._sums / self._planned
         return means
@@ -294,3 +336,20 @@ class RewardMoments(Moments):
             for start in range(0, len(rows), slab):
                 reached = np.arange(width) < lengths[start : start + slab, None]
                 yield np.where(reached, rows[start : start + slab] - means[:width], 0.0), reached
+
+
+def rescale(*teams: Moments, width: float = 0.0) -> tuple[tuple[Moments, ...], int]:
+    """Returns moments whose rewards can be squared, and the exponent k of their unit 2^k.
+
+    Squares of rewards such as 1e200 overflow, and those of gamma^t R_t such as 1e-200 underflow. Then these are moments
+    of the discounted rewards in units of 2^k, with gamma 1. Moments of ordinary rewards come back as they are.
+
+    Args:
+        teams: the moments.
+        width: of a range of rewards that is squared too.
+    """
+    discounted, plain = np.max([team.sizes for team in teams], axis=0).tolist()
+    exponent = excess_exponent(max(discounted, width))
+    if exponent == 0 and excess_exponent(plain) <= 0:
+        return teams, 0
+    return tuple(team.in_units(exponent) for team in teams), exponent

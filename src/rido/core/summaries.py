@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.allocation import Array, tail_sums
 from rido.core.moments import Contributions, Covariance, Moments
+from rido.core.scaling import scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +89,19 @@ class SummedMoments(Moments):
         with np.errstate(invalid="ignore"):
             means: Array = self._all.centre + np.diag(self._all.sums) / self._planned
         return means
+
+    @property
+    def sizes(self) -> tuple[float, float]:
+        """Upper bounds of the largest discounted reward and the largest reward."""
+        sizes = np.abs(self._all.centre) + np.sqrt(np.maximum(np.diag(self._all.products), 0))
+        return float((sizes * self.discounts).max()), float(sizes.max())
+
+    def in_units(self, exponent: int) -> Self:
+        other, told = type(self)(self.horizon, gamma=1.0), self._all
+        other._range_scale = unit = scaled(self.discounts, -exponent)
+        products = told.products * unit[:, None] * unit
+        other.update(Summary(told.planned, told.taken, told.centre * unit, told.sums * unit[:, None], products))
+        return other
 
     def _squares(self) -> Array:
         return np.maximum(np.diag(self._all.products) - np.diag(self._all.sums) ** 2 / self._planned, 0)

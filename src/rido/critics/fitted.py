@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.allocation import pool
-from rido.core.moments import Moments, RewardMoments
+from rido.core.moments import Moments, RewardMoments, rescale
+from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.trajectories import Trajectories
 from rido.critics.base import AgentCritic, Critic, Floats, Signal, Steps, signal_of_values, steps_to_go
 
@@ -235,7 +236,8 @@ class _Ridge:
             weighted = design[used] * weights[used, None]
             gram = weighted.T @ design[used]
             gram[np.diag_indices_from(gram)] += penalties
-            coefficients: Floats = np.linalg.solve(gram, weighted.T @ targets)
+            unit = excess_exponent(float(np.abs(targets).max(initial=0.0)))
+            coefficients = scaled(np.linalg.solve(gram, weighted.T @ scaled(targets, -unit)), unit)
             if used.all():
                 break
             values[alive] = design @ coefficients
@@ -293,16 +295,27 @@ def cross_validate(pilot: Pilot) -> tuple[FitSettings, float, list[Floats]]:
 
 
 def residual_variance(pilots: Sequence[Pilot], values: Sequence[Floats | None]) -> float:
-    """:func:`best_variance` of the residuals of pilots, given V at every row of their features; None for no critic."""
-    return best_variance([pilot.moments(part) for pilot, part in zip(pilots, values, strict=True)])
+    """Least variance of the residuals of pilots, for V at every row of their features; None for no critic.
 
-
-def best_variance(moments: Sequence[Moments]) -> float:
-    """Variance of the estimate under the best schedule for the mean of some moments, for a budget of one transition.
-
-    It is ``(sum_t sqrt(c_t g_t))^2`` with pooled weights g_t and costs c_t.
+    It is for a budget of one transition, in squares of the :func:`reward_unit`, and infinite where it overflows.
     """
+    moments = [pilot.moments(part) for pilot, part in zip(pilots, values, strict=True)]
+    deviation = scaled_number(best_deviation(moments), -reward_unit(pilots))
+    return deviation**2 if deviation < 1e150 else float("inf")
+
+
+def reward_unit(pilots: Sequence[Pilot]) -> int:
+    """Exponent k of the unit 2^k of rewards in which variances are compared; 0 for ordinary rewards."""
+    return excess_exponent(max(float(np.abs(pilot.trajectories.flat).max()) for pilot in pilots))
+
+
+def best_deviation(moments: Sequence[Moments]) -> float:
+    """Error of the estimate under the best schedule for the mean of some moments, for a budget of one transition.
+
+    Its square, the variance, is ``(sum_t sqrt(c_t g_t))^2`` with pooled weights g_t and costs c_t.
+    """
+    moments, unit = rescale(*moments)
     weights = np.mean([part.weights() for part in moments], axis=0)
     survival = np.mean([part.survival for part in moments], axis=0)
     costs = np.maximum(survival, 1 / (1 + sum(part.counts for part in moments)))
-    return float(costs @ np.sqrt(pool(weights, costs))) ** 2
+    return scaled_number(float(costs @ np.sqrt(pool(weights, costs))), unit)

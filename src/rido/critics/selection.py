@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 
 from rido.core import checks
+from rido.core.scaling import scaled
 from rido.critics.base import Critic, Floats, FunctionCritic, agent_critic
-from rido.critics.fitted import FeatureExtractor, Pilot, agent_value, cross_validate, fit, residual_variance
+from rido.critics.fitted import (
+    FeatureExtractor,
+    Pilot,
+    agent_value,
+    cross_validate,
+    fit,
+    residual_variance,
+    reward_unit,
+)
 from rido.simulators.base import Simulator, describe
 
 RESET_SHARE = 0.05
@@ -100,12 +109,13 @@ def _choose(pilot: Pilot, extractor: FeatureExtractor, *, budget: int, max_reset
     """
     if not pilot.divisible:
         return None
-    halves = pilot.halves()
+    halves, unit = pilot.halves(), reward_unit([pilot])
 
     def with_resets(variance: float, values: list[Floats]) -> float:
         """Add the variance from resets: their share, or more where ``max_resets`` allows too few for that."""
         starts = [part[half.to_go == pilot.horizon] for half, part in zip(halves, values, strict=True)]
-        among_starts = float(np.mean([part.var(ddof=1) for part in starts]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            among_starts = float(np.mean([scaled(part, -unit).var(ddof=1) for part in starts]))
         return variance + max(RESET_SHARE / (1 - RESET_SHARE) * variance, among_starts / max_resets)
 
     least = _REQUIRED * residual_variance(halves, [None, None]) / budget

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rido.core.estimate import Estimate
 from rido.core.guarantee import check_rewards
 from rido.core.moments import Moments, RewardMoments
+from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary, SummedMoments
 from rido.core.trajectories import Trajectories, concatenate
@@ -173,8 +174,10 @@ class Collector:
             share: of the variance, that the resets may have.
             most: resets at most, at least 2.
         """
-        spread = float(np.concatenate(self._starts).var(ddof=1))
-        wanted = most if error == 0 else min(most, spread * (1 - share) / share / error**2)
+        starts = np.concatenate(self._starts)
+        unit = excess_exponent(error, float(np.abs(starts).max()))
+        spread, error = float(scaled(starts, -unit).var(ddof=1)), scaled_number(error, -unit)
+        wanted = most if error**2 == 0 else min(most, spread * (1 - share) / share / error**2)
         count = int(min(max(wanted, _FEWEST_RESETS), most))
         started = time.perf_counter()
         piece = self._simulator.num_envs if self.summing else _RESETS

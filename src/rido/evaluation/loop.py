@@ -75,6 +75,14 @@ class Task:
         return math.ceil(max(wanted, _LEAST_RESETS * self.reset_cost))
 
     @property
+    def affordable_resets(self) -> int:
+        """Resets that the reserve pays for, at most ``max_resets``."""
+        if self.reset_cost == 0:
+            return self.max_resets
+        most = max(_LEAST_RESETS, int(min(self.max_resets, self.reserve / self.reset_cost)))
+        return most - (math.ceil(most * self.reset_cost) > self.reserve)  # by a rounding error
+
+    @property
     def measured(self) -> int:
         """Transitions that went into measuring what steps and resets cost."""
         return 0 if self.timing is None else self.timing.costs.transitions
@@ -95,6 +103,12 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
     if task.timing is not None:
         notes.append("how much was collected depended on the speed of the machine, not on the seed")
     choice = CriticChoice.resolve(task.critic, simulator)
+    least = strategy.least_budget
+    if (choice.critic or choice.extractor) and task.reserve and task.first_budget - task.reserve < least:
+        raise ValueError(
+            f"budget must pay for {_LEAST_RESETS} resets at reset_cost={task.reset_cost:g} and {least} transitions of "
+            f"full-length trajectories, {task.reserve + least} in all, got {task.first_budget}"
+        )
     record = None
     if task.run is not None:
         record = RunFile(
@@ -143,9 +157,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
             if record is not None:
                 record.set(REWARD_RANGE, task.reward_range)
         if collector.critic is not None:
-            most = task.max_resets
-            if task.reset_cost > 0:
-                most = max(_LEAST_RESETS, min(most, int(task.reserve / task.reset_cost)))
+            most = task.affordable_resets
             if task.timing is not None and task.timing.costs.per_reset > 0:
                 left = max(0.0, task.timing.ends - time.monotonic())
                 most = max(_LEAST_RESETS, min(most, int(left / task.timing.costs.per_reset)))

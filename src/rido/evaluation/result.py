@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rido.core.estimate import Estimate
-from rido.core.moments import Moments
+from rido.core.moments import Moments, rescale
+from rido.core.scaling import excess_exponent, scaled_number
 from rido.core.schedule import Schedule
-from rido.critics.fitted import best_variance
+from rido.critics.fitted import best_deviation
 
+_SMALLEST = 1e-150  # number whose square is within float64
 _FOLDS = 10  # of trajectories, whose differences tell how uncertain a variance is
 
 if TYPE_CHECKING:
@@ -139,7 +141,7 @@ class Evaluation:
             "seed": self.seed,
             "reproducible": self.reproducible,
             "seconds": self.seconds,
-            "planning_seconds": self.planning_seconds,
+            "planning_seconds": self.planning_seconds if math.isfinite(self.planning_seconds) else None,
             "critic": self.critic,
             "resets": self.resets,
             "reset_seconds": self.reset_seconds,
@@ -185,10 +187,12 @@ def uniform_transitions(plain: Moments, estimate: Estimate) -> dict[str, Any]:
     value, low, high = math.nan, math.nan, math.nan
     full = int(plain.counts[-1])
     if 0 < estimate.standard_error < math.inf and full > 1:
+        (plain,), unit = rescale(plain)
         folds = plain.weights_by_fold(min(_FOLDS, full)).sum(axis=1)
         variance = float(folds.sum())  # of the return of one trajectory
-        if variance > 0:
-            value = variance / estimate.standard_error**2 * float(plain.survival.sum())
+        error = scaled_number(estimate.standard_error, -unit)
+        if variance > _SMALLEST and _SMALLEST < error < 1 / _SMALLEST:
+            value = variance / error**2 * float(plain.survival.sum())
             noise = float(folds.var(ddof=1)) * folds.size / variance**2 + 1 / estimate.effective_trajectories
             factor = math.exp(1.96 * math.sqrt(noise))
             low, high = value / factor, value * factor
@@ -199,4 +203,6 @@ def critic_gain(plain: Moments, error: float) -> float:
     """Returns the variance that plain rewards would leave under their best schedule, over that which was reached."""
     if not 0 < error < math.inf or plain.counts[-1] < 2:
         return math.nan
-    return best_variance([plain]) / plain.transitions / error**2
+    unit = excess_exponent(error)
+    deviation, error = scaled_number(best_deviation([plain]), -unit), scaled_number(error, -unit)
+    return deviation**2 / plain.transitions / error**2 if deviation < 1 / _SMALLEST else math.nan

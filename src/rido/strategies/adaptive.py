@@ -45,6 +45,7 @@ _PLENTY = 200  # full-length trajectories from which on the weights are known we
 _LONGER = 80  # a phase spends (n - _PLENTY) / _LONGER times what was spent, for n full-length trajectories
 _RELEARN = 1.2  # plans are made anew when the transitions spent have grown by this factor
 _HEDGE = 0.5  # share of a phase in full length, times the number of full-length trajectories so far
+_ENDLESS = 1e18  # transitions, the most that is forecast
 _LEAST_FREEDOM = 8.0  # degrees of freedom before ``until`` may stop a run
 _LEAST_STOP = 50  # trajectories before it may: what happens in one of 17 is then unseen with less than 5%
 _LOOKS = 0.9  # share of the 5% by which the interval may miss at each look with ``until``
@@ -110,7 +111,7 @@ class Adaptive(Strategy):
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far: the mean of the teams' own."""
         estimate = Estimate.from_moments(*([team for team in self._teams if team.counts[-1]] or self._teams))
-        if self.until is None or not 0 < estimate.standard_error < math.inf:
+        if self.until is None or estimate.nothing_varied or math.isinf(estimate.half_width(1 - 0.05 * _LOOKS)):
             return estimate
         widening = estimate.half_width(1 - 0.05 * _LOOKS) / estimate.half_width(0.95)
         return replace(
@@ -139,9 +140,9 @@ class Adaptive(Strategy):
         if reached <= width:
             return self.spent
         if estimate.nothing_varied:  # the width falls with the number of full-length trajectories
-            return self.budget if math.isinf(reached) else math.ceil(self.spent * reached / width)
+            return self.budget if math.isinf(reached) else math.ceil(min(self.spent * reached / width, _ENDLESS))
         spread = float(np.mean([lesson.spread for lesson in self._learn()]))
-        return max(self.spent + 1, math.ceil((_NORMAL * spread / width) ** 2))
+        return max(self.spent + 1, math.ceil(min(_NORMAL * spread / width, math.sqrt(_ENDLESS)) ** 2))
 
     @property
     def parts(self) -> tuple[Schedule, ...]:
@@ -276,7 +277,7 @@ class Adaptive(Strategy):
         the other half, for the same reason.
         """
         affordable = self.budget / self.horizon
-        count = int(min(max(_LEAST_PILOT, math.sqrt(affordable)), affordable / 4))
+        count = max(2, int(min(max(_LEAST_PILOT, math.sqrt(affordable)), affordable / 4)))
         plan = pilot = self._pilot_part(count, max(2, count // 2))
         if rounds == 4:
             return []

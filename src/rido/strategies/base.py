@@ -52,11 +52,10 @@ class Strategy(ABC):
         if horizon is not None and budget is not None and gamma is not None:
             self.horizon = checks.integer("horizon", horizon, least=1)
             self._budget = self._first_budget = checks.integer("budget", budget, least=1)
-            least = self._least_trajectories * self.horizon
-            if self._budget < least:
+            if self._budget < self.least_budget:
                 raise ValueError(
-                    f"budget must pay for {self._least_trajectories} full-length trajectories, {least} transitions, "
-                    f"got {self._budget}"
+                    f"budget must pay for {self._least_trajectories} full-length trajectories, {self.least_budget} "
+                    f"transitions, got {self._budget}"
                 )
             self.gamma = checks.discount("gamma", gamma)
             self.moments = RewardMoments(self.horizon, gamma=self.gamma)
@@ -87,6 +86,11 @@ class Strategy(ABC):
     def budget(self) -> int:
         """Transitions that may be spent in all."""
         return self._budget
+
+    @property
+    def least_budget(self) -> int:
+        """Transitions of the full-length trajectories that every budget must pay for."""
+        return self._least_trajectories * self.horizon
 
     def change_budget(self, budget: int) -> None:
         """Grows or shrinks what may be spent in all; what is spent already stays spent."""

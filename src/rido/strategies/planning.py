@@ -23,10 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.allocation import Array, allocate_rows, pool, tail_sums
-from rido.core.moments import Moments
+from rido.core.moments import Moments, rescale
+from rido.core.scaling import scaled_number
 
 _FOLDS = 5
 _BLENDS = (0.25, 0.5, 0.75)  # shares of the data's weights in a blend
+_MOST_BLOCKS = 10_000  # steps that are planned one by one in cross-validation
 _MARGIN = 1.25  # standard errors by which a plan must beat full-length trajectories
 _CONSTANT = 1e-9  # rewards did not vary if their variance is below this share of the largest
 _UNSEEN = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # insured events, in units of one full-length trajectory
@@ -38,11 +40,11 @@ class Lesson:
     """What a plan is made from.
 
     Attributes:
-        weights: f_t to plan with.
+        weights: f_t to plan with, in any unit.
         truncates: whether to truncate trajectories; if not, all have full length.
         costs: price of a sample of each step: its survival, plus the price of the reset for the first step.
         survival: transitions that a planned sample of each step is expected to take.
-        folds: the data's weights, split by folds of the trajectories.
+        folds: the data's weights in the same unit, split by folds of the trajectories.
         spread: S such that x transitions, planned with these weights, give a variance of about ``S^2 / x``.
     """
 
@@ -75,6 +77,8 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
         budget: expected cost of all trajectories when the budget is spent.
         reset_price: price of starting a trajectory, in transitions.
     """
+    prior = moments.discounts**2
+    (moments,), unit = rescale(moments)
     counts = moments.counts
     full = int(counts[-1])
     # Steps that no trajectory reached still have a price.
@@ -85,7 +89,7 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
     fewest = min(float(full), budget / float(costs.sum()))
     chosen: Array | None = None
     if float(weights.sum()) > _CONSTANT * float(moments.discounts**2 @ moments.variances):
-        chosen = _choose(folds, moments.discounts**2, costs, budget, fewest)
+        chosen = _choose(folds, prior, costs, budget, fewest)
     if chosen is not None:
         chosen = _insure(chosen, weights, costs, budget, fewest, moments.largest_deviation**2 / full, full)
     planned = _last(np.maximum(weights.sum(), 0.0), costs.size) if chosen is None else chosen
@@ -96,7 +100,7 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
         costs=costs,
         survival=survival,
         folds=folds,
-        spread=math.sqrt(float(survival @ root) * float(costs @ root)),
+        spread=scaled_number(math.sqrt(float(survival @ root) * float(costs @ root)), unit),
     )
 
 
@@ -119,17 +123,23 @@ def _candidates(weights: Array, prior: Array) -> Array:
 def _choose(folds: Array, prior: Array, costs: Array, budget: float, fewest: float) -> Array | None:
     """Returns the candidate with the best lower bound of its gain over full-length trajectories; None if none gains."""
     number, horizon = folds.shape
-    weights = folds.sum(axis=0)
+    weights = full_weights = folds.sum(axis=0)
+    full_prior = prior
+    if horizon > _MOST_BLOCKS:  # compare plans whose counts change from block to block, not from step to step
+        blocks = np.arange(0, horizon, math.ceil(horizon / _MOST_BLOCKS))
+        weights, prior, costs, folds = (np.add.reduceat(x, blocks, axis=-1) for x in (weights, prior, costs, folds))
     # Scaled to estimate the weights themselves.
     others, held_out = (weights - folds) * number / (number - 1), folds * number
     candidates = _candidates(others, prior)
-    plans = allocate_rows(candidates.reshape(-1, horizon), budget, minimum=fewest, costs=costs)
+    plans = allocate_rows(candidates.reshape(-1, weights.size), budget, minimum=fewest, costs=costs)
     uniform = float(costs.sum()) / budget
-    scores = np.einsum("kt,kct->kc", held_out, 1 / plans.reshape(candidates.shape) - uniform)
+    np.divide(1, plans, out=plans)
+    plans -= uniform
+    scores = np.einsum("kt,kct->kc", held_out, plans.reshape(candidates.shape))
     error = scores.std(axis=0, ddof=1) / math.sqrt(number)
     bounds = (scores.mean(axis=0) + _MARGIN * error) / (uniform * float(weights.sum()))
     best = int(bounds.argmin())
-    return None if best == 0 or bounds[best] > -_CONSTANT else _candidates(weights[None], prior)[0, best]
+    return None if best == 0 or bounds[best] > -_CONSTANT else _candidates(full_weights[None], full_prior)[0, best]
 
 
 def _insure(

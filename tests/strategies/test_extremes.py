@@ -1,0 +1,86 @@
+"""Extremes of rewards, budgets and horizons. benchmarks/faults/numbers.py is the full form of the random problems."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rido import Adaptive, Rido, Trajectories
+from rido.strategies import planning
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "faults" / "numbers.py"
+
+
+@pytest.fixture
+def problems():
+    spec = importlib.util.spec_from_file_location("faults_numbers", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(strategy, scale=1.0, seed=0):
+    """Spends the budget on noise that decays; returns the schedules."""
+    rng, schedules = np.random.default_rng(seed), []
+    decay = 0.8 ** np.arange(strategy.horizon)
+    while (schedule := strategy.ask()) is not None:
+        noise = rng.standard_normal((schedule.trajectories, strategy.horizon))
+        strategy.tell(Trajectories(scale * (1 + noise * decay), schedule.lengths))
+        schedules.append(schedule)
+    return schedules
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_problems_raise_nothing_and_have_useful_errors(problems, seed):
+    found = problems.run(60, seed)
+    assert {fault: found[fault] for fault in problems.FAULTS} == dict.fromkeys(problems.FAULTS, 0)
+    assert (found["ask/tell"], found["evaluate, ordinary"], found["evaluate, extreme"]) == (60, 20, 20)
+
+
+@pytest.mark.parametrize("exponent", [-1000, -600, 600, 1000])
+@pytest.mark.parametrize("make", [Adaptive, Rido])
+def test_plans_do_not_depend_on_the_unit_of_the_rewards(make, exponent):
+    settings = dict(horizon=20, budget=2000, gamma=0.9)
+    plain, far = make(**settings), make(**settings)
+    assert run(plain) == run(far, 2.0**exponent)
+    assert far.estimate().standard_error == pytest.approx(plain.estimate().standard_error * 2.0**exponent)
+
+
+@pytest.mark.parametrize("exponent", [-1000, 0, 1000])
+def test_until_and_its_forecast_follow_the_unit_of_the_rewards(exponent):
+    strategy = Adaptive(horizon=20, budget=10**6, gamma=0.9, until=0.05 * 2.0**exponent)
+    spent = sum(schedule.transitions for schedule in run(strategy, 2.0**exponent))
+    plain = Adaptive(horizon=20, budget=10**6, gamma=0.9, until=0.05)
+    assert spent == sum(schedule.transitions for schedule in run(plain)) < 10**5
+    assert strategy.forecast(0.01 * 2.0**exponent) == pytest.approx(plain.forecast(0.01), rel=1e-6)
+    assert strategy.forecast(sys.float_info.min) <= 10**18
+
+
+def test_a_generous_budget_does_not_cost():
+    spent = []
+    for budget in (10**5, 10**8, 10**15):
+        strategy = Adaptive(horizon=20, budget=budget, gamma=0.9, until=0.1)
+        run(strategy)
+        assert strategy.estimate().half_width() <= 0.1
+        spent.append(strategy.spent)
+    assert max(spent) <= 1.2 * min(spent)
+
+
+@pytest.mark.parametrize("gamma", [1e-3, 0.5, 0.99, 1.0])
+@pytest.mark.parametrize("full", [6, 7, 8])
+def test_unbiased_runs_need_six_full_length_trajectories_only(full, gamma):
+    strategy = Adaptive(horizon=20, budget=20 * full, gamma=gamma, unbiased=True)
+    assert len(run(strategy)) == 4
+    assert 20 * full - 20 <= strategy.spent <= 20 * full
+
+
+@pytest.mark.parametrize("gamma", [0.9999, 1.0])
+def test_long_horizons_are_compared_by_blocks_of_steps(gamma, monkeypatch):
+    """Planning by blocks of ten steps chooses what planning step by step does."""
+    chosen = []
+    for blocks in (150, 1500):
+        monkeypatch.setattr(planning, "_MOST_BLOCKS", blocks)
+        chosen.append(run(Adaptive(horizon=1500, budget=30 * 1500, gamma=gamma)))
+    assert chosen[0] == chosen[1]
