@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from rido.critics.selection import RESET_SHARE
 from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
-from rido.storage.runfile import FITTED_CRITIC, NOTES, REWARD_RANGE, RunFile, RunFileError
+from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, NOTES, REWARD_RANGE, RunFile, RunFileError
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,13 @@ def read_run(path: str | Path) -> RecordedRun:
     if not milestones:
         raise RunFileError(f"run file {path} has no finished round yet")
     rounds = [[piece for piece in pieces if piece.round == milestone.round] for milestone in milestones]
+    taken = accumulate(sum(piece.trajectories.transitions for piece in parts) for parts in rounds)
+    if [milestone.transitions for milestone in milestones] != list(taken):
+        raise RunFileError(f"run file {path} lacks trajectories of its finished rounds; resume the run first")
     replayed, complete = replay(configuration, milestones, rounds, [starts for starts, _ in resets])
     plain, signal = (RewardMoments(configuration["horizon"], gamma=configuration["gamma"]) for _ in range(2))
     fitted = configuration.pop(FITTED_CRITIC, None) is not None
+    configuration.pop(AGENT_DISCOUNT, None)
     notes = configuration.pop(NOTES, [])
     edges = configuration.pop(REWARD_RANGE, None)
     reward_range = None if edges is None else (edges[0], edges[1])
@@ -110,7 +115,8 @@ def read_run(path: str | Path) -> RecordedRun:
             budget=configuration["first_budget"] or configuration["budget"],
         )
     learned = signal if signal.counts[-1] > 1 else plain
-    taken = sum(starts.size for starts, _ in resets)
+    reset_count = sum(starts.size for starts, _ in resets)
+    reset_cost = configuration["resets"][1] if reset_count else 0
     critic = "none" if fitted and not signal.transitions else milestone.critic
     warnings = milestone.warnings
     if complete and critic == "none":  # with a critic, the last milestone has this warning
@@ -120,7 +126,7 @@ def read_run(path: str | Path) -> RecordedRun:
         warnings += width_warnings(until, last)
     evaluation = Evaluation(
         estimate=last,
-        transitions=measured + plain.transitions + math.ceil(taken * configuration["resets"][1] if taken else 0),
+        transitions=measured + plain.transitions + math.ceil(reset_count * reset_cost),
         trajectories=sum(len(piece.trajectories) for piece in pieces),
         **uniform_transitions(plain, last),
         strategy=configuration["strategy"],
@@ -133,7 +139,7 @@ def read_run(path: str | Path) -> RecordedRun:
         warnings=warnings,
         critic=critic,
         critic_gain=math.nan if critic == "none" else critic_gain(plain, last.standard_error),
-        resets=taken,
+        resets=reset_count,
         reset_seconds=sum(seconds for _, seconds in resets),
         reward_range=reward_range,
         guaranteed_interval=guaranteed,

@@ -20,11 +20,11 @@ _UPGRADES: dict[int, Callable[[sqlite3.Connection], None]] = {}  # by version: m
 _HEADER = 100  # bytes of the header of an SQLite file
 _PATIENCE = 30.0  # seconds to wait for a lock that another process holds
 
-# What to do about an error of SQLite, by its primary result code.
 _RESUME = "then the same command resumes the run"
 _DAMAGED = "the file is damaged: restore a copy of it, or delete it to start again"
+_OTHER = "it was not changed, give another file name"
 _WRITABLE = f"make the file and its folder writable, {_RESUME}"
-_ADVICE = {
+_ADVICE = {  # what to do about an error of SQLite, by its primary result code
     sqlite3.SQLITE_FULL: f"everything before is recorded: free some space, {_RESUME}",
     sqlite3.SQLITE_IOERR: f"everything before is recorded: check the disk, its quota and ulimit -f, {_RESUME}",
     sqlite3.SQLITE_BUSY: f"another process uses it: wait for that process or stop it, {_RESUME}",
@@ -42,7 +42,8 @@ class RunFileError(ValueError):
 
 def unusable(path: Path, reason: object) -> RunFileError:
     """Return the error for a file that cannot be used, with the reason in one line."""
-    return RunFileError(f"run file {path} cannot be used: {reason}")
+    line = "".join(character if character.isprintable() else "?" for character in " ".join(str(reason).split()))
+    return RunFileError(f"run file {path} cannot be used: {line}")
 
 
 @contextmanager
@@ -53,6 +54,8 @@ def one_line_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         raise unusable(path, f"{error}; {_ADVICE.get(code, _DAMAGED)}") from error
+    except UnicodeDecodeError as error:  # SQLite quotes a damaged list of tables
+        raise unusable(path, _DAMAGED) from error
     except MemoryError as error:
         raise unusable(path, _ADVICE[sqlite3.SQLITE_NOMEM]) from error
     except OSError as error:
@@ -85,13 +88,13 @@ def recognise(path: Path) -> int | None:
     if not header:
         return None
     if len(header) < _HEADER or not header.startswith(b"SQLite format 3\0"):
-        raise unusable(path, "file is not a database, so it is no run file; it was not changed, give another file name")
+        raise unusable(path, f"file is not a database: it is no run file, or damaged; {_OTHER}")
     version, application = (int.from_bytes(header[at : at + 4]) for at in (60, 68))
     if application == APPLICATION_ID:
         return version
     if application == 0 and _is_format_3(path):
         return 3
-    raise unusable(path, "it is an SQLite file, but no run file of rido; it was not changed, give another file name")
+    raise unusable(path, f"it is an SQLite file, but no run file of rido; {_OTHER}")
 
 
 def _is_format_3(path: Path) -> bool:
@@ -130,7 +133,7 @@ def open_for_writing(path: Path, create: Callable[[sqlite3.Connection], None]) -
                 _upgrade(database)
             problem = str(database.execute("PRAGMA integrity_check(1)").fetchone()[0])
             if problem != "ok":  # appending to it might destroy what is still there
-                raise unusable(path, f"{' '.join(problem.split())}; {_DAMAGED}")
+                raise unusable(path, f"{problem}; {_DAMAGED}")
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
         except BaseException:

@@ -256,7 +256,8 @@ class RunFile:
     def progress(self) -> Iterator[Milestone]:
         """Read the state of the run after each finished round."""
         for row in self._rows("progress"):
-            entries = (*(math.nan if entry is None else entry for entry in row[:-1]), tuple(json.loads(row[-1])))
+            entries: list[Any] = [math.nan if entry is None else entry for entry in row[:-1]]
+            entries.append(tuple(json.loads(row[-1])))
             yield Milestone(*entries)
 
     def close(self) -> None:
