@@ -36,6 +36,7 @@ from rido.storage import database
 from rido.storage.runfile import RunFile, RunFileError
 
 NOBODY = 65534  # a user without rights, for root may write anywhere
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a folder in memory, where writing is quick
 PAGE = 4096  # bytes of a page of an SQLite file
 SETTINGS = dict(gamma=0.9, horizon=20, seed=7)
 
@@ -114,19 +115,26 @@ def run(count, seed, moments=0):
     """
     counts = Counter({"wrong numbers": 0, "tracebacks": 0, "lost pieces": 0})
     chance = random.Random(seed)
-    with tempfile.TemporaryDirectory() as name, patch.object(collector, "_PIECE_SECONDS", 1e-4):
+    with tempfile.TemporaryDirectory(dir=MEMORY) as name, patch.object(collector, "_PIECE_SECONDS", 1e-4):
         folder = Path(name)
         folder.chmod(0o755)
         clean = {}
         for kind, evaluate in KINDS.items():
             evaluate(run=folder / f"{kind}.rido")
-            clean[kind] = numbers(read_run(folder / f"{kind}.rido").evaluation)
+            clean[kind] = [numbers(read_run(folder / f"{kind}.rido").evaluation)]
+        content, log, states = killed(folder / "killed.rido")
         for number in range(count):
-            kind = chance.choice(list(KINDS))
+            kind = chance.choice([*KINDS, "killed"])
             path = folder / f"damaged{number}.rido"
-            path.write_bytes(damage((folder / f"{kind}.rido").read_bytes(), chance))
+            if kind == "killed":
+                path.write_bytes(content)
+                path.with_name(f"{path.name}-wal").write_bytes(damage(log, chance))
+                outcomes = attack(path, "adaptive", states, clean["adaptive"][0], resume=number % 4 == 0)
+            else:
+                path.write_bytes(damage((folder / f"{kind}.rido").read_bytes(), chance))
+                outcomes = attack(path, kind, clean[kind], clean[kind][0], resume=number % 4 == 0)
             counts["damaged files"] += 1
-            counts.update(attack(path, kind, clean[kind], resume=number % 4 == 0))
+            counts.update(outcomes)
             for left in folder.glob(f"{path.name}*"):
                 left.unlink()
         for number in range(moments):
@@ -134,7 +142,7 @@ def run(count, seed, moments=0):
             place = folder / f"moment{number}"
             place.mkdir()
             counts["moments"] += 1
-            counts.update(CAUSES[cause](place, chance, clean["adaptive"]))
+            counts.update(CAUSES[cause](place, chance, clean["adaptive"][0]))
             shutil.rmtree(place)
     return dict(counts)
 
@@ -159,11 +167,29 @@ def damage(content, chance):
     return bytes(file)
 
 
-def attack(path, kind, clean, *, resume):
+def killed(path):
+    """Returns the file of an unfinished run, its write-ahead log, and what reports said until then.
+
+    A damaged log ends before the damage, as after a crash: an earlier state of the run is right.
+    """
+    states, content = [], []
+
+    def look():
+        try:
+            states.append(numbers(read_run(path).evaluation))
+        except RunFileError:
+            return  # no finished round yet
+        content[:] = [path.read_bytes(), path.with_name(f"{path.name}-wal").read_bytes()]
+
+    rido.evaluate(Noise(look), budget=2000, run=path, **SETTINGS)
+    return *content, states
+
+
+def attack(path, kind, states, clean, *, resume):
     """Reads a damaged file in all ways; yields what happened."""
     try:
         told = numbers(read_run(path).evaluation)
-        yield "same numbers" if told == clean else "wrong numbers"
+        yield "same numbers" if told == states[-1] else "an earlier state" if told in states else "wrong numbers"
     except RunFileError as error:
         yield "refused" if "\n" not in str(error) else "tracebacks"
         shown = CliRunner().invoke(app, ["report", str(path), "-o", str(path.with_suffix(".html"))])

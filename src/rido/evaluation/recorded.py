@@ -21,6 +21,7 @@ from rido.critics.selection import RESET_SHARE
 from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
+from rido.storage.database import recognise
 from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, NOTES, REWARD_RANGE, RunFile, RunFileError
 
 
@@ -46,7 +47,7 @@ class RecordedRun:
 
 def time_spent(path: str | Path | None) -> TimeSpent:
     """Returns what the run in this file, if there is one, has spent of its time budget."""
-    if path is None or not Path(path).exists():
+    if path is None or recognise(Path(path)) is None:
         return TimeSpent()
     with RunFile.read(path) as file:
         seconds, costs = sum(piece.seconds for piece in file.pieces()), file.configuration.get("costs")
