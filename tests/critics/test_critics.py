@@ -2,7 +2,6 @@
 
 import json
 import math
-import sqlite3
 from functools import partial
 
 import gymnasium as gym
@@ -23,6 +22,7 @@ from rido.simulators import BankSimulator
 from rido.simulators.envs import lqg
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.storage.runfile import RunFileError
+from runfiles import edit
 
 
 def act(observations):
@@ -361,10 +361,7 @@ def test_a_run_with_a_critic_resumes_with_the_same_numbers(critic, tmp_path, mon
         "DELETE FROM pieces WHERE number >= (SELECT max(number) - 5 FROM pieces)",
         "DELETE FROM pieces WHERE number >= 2",
     ):
-        with sqlite3.connect(path) as database:
-            if "pieces" in statement:
-                database.execute("DELETE FROM resets")
-            database.execute(statement)
+        edit(path, *[("DELETE FROM resets",)] * ("pieces" in statement), (statement,))
         resumed = mortal(run=path, **settings)
         assert (resumed.value, resumed.standard_error, resumed.critic) == (
             first.value,

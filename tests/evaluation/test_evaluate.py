@@ -5,6 +5,7 @@ import math
 import random
 import sqlite3
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -25,6 +26,7 @@ from rido.simulators.base import Capabilities
 from rido.simulators.envs.lqg import expected_return
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.storage.runfile import RunFileError
+from runfiles import edit
 
 
 def act(observations):
@@ -251,8 +253,7 @@ def test_a_run_file_records_resumes_and_repeats(tmp_path, monkeypatch):
     again = mortal(run=path)
     assert (again.value, again.standard_error, again.seed) == (first.value, first.standard_error, first.seed)
     assert again.schedule == first.schedule and not collected
-    with sqlite3.connect(path) as database:  # the last three pieces are lost
-        database.execute("DELETE FROM pieces WHERE number >= (SELECT max(number) - 2 FROM pieces)")
+    edit(path, ("DELETE FROM pieces WHERE number >= (SELECT max(number) - 2 FROM pieces)",))  # were never written
     resumed = mortal(run=path, num_envs=3)
     assert (resumed.value, resumed.standard_error) == (first.value, first.standard_error)
     assert len(collected) >= 1
@@ -309,16 +310,14 @@ def test_what_to_know_of_a_part_of_a_run_is_known_of_all(tmp_path, monkeypatch):
     """The first half was collected where rounding was not sure; the file remembers when the rest is."""
     monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
     path, simulator = tmp_path / "run.rido", GymnasiumSimulator(partial(Mortal, death=0.1), act, horizon=30)
-    notes = ["the machine is new"]
-    able = property(lambda self: Capabilities(observes=True, policy=self.policy, notes=tuple(notes)))
-    monkeypatch.setattr(GymnasiumSimulator, "capabilities", able)
     settings = dict(budget=2000, gamma=0.95, horizon=30, seed=1, run=path)
-    first = rido.evaluate(simulator, **settings)
-    with sqlite3.connect(path) as database:
-        database.execute("DELETE FROM pieces WHERE number >= 3")
-    notes.clear()
+    noted = replace(simulator.capabilities, notes=("the machine is new",))
+    with monkeypatch.context() as patch:
+        patch.setattr(GymnasiumSimulator, "capabilities", noted)
+        first = rido.evaluate(simulator, **settings)
+    edit(path, ("DELETE FROM pieces WHERE number >= 3",))
     again = rido.evaluate(simulator, **settings)
-    assert again.warnings == first.warnings and not again.reproducible and again.value == first.value
+    assert again.warnings == first.warnings == noted.notes and not again.reproducible and again.value == first.value
     assert read_run(path).evaluation.warnings == first.warnings and not read_run(path).evaluation.reproducible
 
 
@@ -341,7 +340,7 @@ def test_a_damaged_run_file_is_refused(tmp_path):
         mortal(run=path, seed=1)
     with sqlite3.connect(tmp_path / "other.rido") as database:
         database.execute("CREATE TABLE photos (name TEXT)")
-    with pytest.raises(RunFileError, match="cannot be used: no such table"):
+    with pytest.raises(RunFileError, match="cannot be used: it is an SQLite file, but no run file"):
         mortal(run=tmp_path / "other.rido")
 
 

@@ -15,6 +15,7 @@ import rido
 from rido.evaluation.recorded import read_run
 from rido.plots.report import evaluation_html, report_html, write_report
 from rido.storage.runfile import RunFileError
+from runfiles import edit
 
 HOSTILE = '<script>document.title = "taken"</script> & "quotes"'
 
@@ -54,10 +55,8 @@ def hostile_run(run, tmp_path_factory):
     """The same run with names that are HTML."""
     path = tmp_path_factory.mktemp("hostile") / "a.rido"
     shutil.copy(run[0], path)
-    with sqlite3.connect(path) as database:
-        for name in ("environment", "policy"):
-            database.execute("UPDATE configuration SET value = json_quote(?) WHERE name = ?", (HOSTILE, name))
-    database.close()
+    update = "UPDATE configuration SET value = json_quote(?) WHERE name = ?"
+    edit(path, *((update, (HOSTILE, name)) for name in ("environment", "policy")))
     return path
 
 
@@ -123,9 +122,7 @@ def test_files_that_are_no_runs_are_refused(tmp_path):
 def test_a_run_without_a_finished_round_is_refused(run, tmp_path):
     path = tmp_path / "b.rido"
     shutil.copy(run[0], path)
-    with sqlite3.connect(path) as database:
-        database.execute("DELETE FROM progress")
-    database.close()
+    edit(path, ("DELETE FROM progress",))
     with pytest.raises(RunFileError, match="no finished round yet"):
         read_run(path)
 

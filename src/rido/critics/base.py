@@ -94,12 +94,15 @@ class AgentCritic(Critic):
 
     Args:
         value: The agent's value function.
+
+    Attributes:
+        discount: The agent's own discount g.
     """
 
     name = "policy"
 
     def __init__(self, value: ValueFunction) -> None:
-        self._discount = value.discount
+        self.discount = value.discount
         self.endless = value.endless
         self.rowwise = value.rowwise
 
@@ -108,7 +111,7 @@ class AgentCritic(Critic):
 
     def shorten(self, values: Floats, steps_to_go: Steps) -> Floats:
         """Scale values for an infinite horizon down to the steps to go."""
-        return values * (1 - self._discount**steps_to_go) if self._discount < 1 else values
+        return values * (1 - self.discount**steps_to_go) if self.discount < 1 else values
 
 
 def agent_critic(policy: Any) -> AgentCritic | None:

@@ -32,7 +32,7 @@ from rido.simulators.base import (
     seed_source,
     trajectory_seeds,
 )
-from rido.storage.runfile import Milestone, Piece, RunFile, RunFileError
+from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, Milestone, Piece, RunFile, RunFileError
 
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
 _PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
@@ -130,27 +130,22 @@ class Collector:
     def pilot(self, lengths: NDArray[np.int64], extractor: FeatureExtractor, bar: Progress) -> Pilot:
         """Returns trajectories of these lengths with what a critic may be fitted on."""
         pieces = self._collect(lengths, extractor, bar)
-        return Pilot(
-            concatenate([piece.trajectories for piece in pieces]),
-            np.concatenate([_there(piece.terminated) for piece in pieces]),
-            np.concatenate([_there(piece.features) for piece in pieces]),
-            extractor.agent is not None,
-            self.plain.horizon,
-            self.plain.gamma,
-        )
+        return pilot_of(pieces, extractor.agent is not None, horizon=self.plain.horizon, gamma=self.plain.gamma)
 
     def residual_of(self, pilot: Pilot) -> Trajectories:
         """Returns a pilot's signal if its agent's own value function is the critic, else its rewards."""
         if not isinstance(self.critic, AgentCritic):
             return pilot.trajectories
         signal = pilot.signal(agent_value(self.critic))
+        if self._record is not None:
+            self._record.get_or_set(AGENT_DISCOUNT, self.critic.discount)  # with it the residuals can be had again
         self._starts.append(signal.starts)
         return signal.trajectories
 
     def check_critic(self, pilot: Pilot) -> None:
         """Makes sure that a run that goes on does so with the critic that it had."""
         if self._record is not None and isinstance(self.critic, FittedCritic):
-            self._record.check_same("fitted critic", pilot.values(self.critic.function)[:32].tolist())
+            self._record.check_same(FITTED_CRITIC, pilot.values(self.critic.function)[:32].tolist())
 
     @property
     def starts(self) -> NDArray[np.float64]:
@@ -208,6 +203,7 @@ class Collector:
                     estimate.skewness,
                     estimate.effective_trajectories,
                     estimate.largest_contribution,
+                    "none" if self.critic is None else self.critic.name,
                     (*self._notes, *warnings),
                 )
             )
@@ -285,6 +281,18 @@ class Collector:
         if self._record is not None:
             self._record.append_resets(first // _RESETS, starts, seconds)
         return starts, seconds
+
+
+def pilot_of(pieces: Sequence[Piece], agent_value: bool, *, horizon: int, gamma: float) -> Pilot:
+    """Returns pieces with features as one pilot; ``agent_value`` says whether the last feature is the agent's value."""
+    return Pilot(
+        concatenate([piece.trajectories for piece in pieces]),
+        np.concatenate([_there(piece.terminated) for piece in pieces]),
+        np.concatenate([_there(piece.features) for piece in pieces]),
+        agent_value,
+        horizon,
+        gamma,
+    )
 
 
 def _there(array: Any) -> Any:

@@ -69,10 +69,7 @@ class Task:
     @property
     def reserve(self) -> int:
         """Transitions that are kept for resets."""
-        if self.critic is None or self.reset_cost == 0:
-            return 0
-        wanted = min(self.max_resets * self.reset_cost, _RESET_BUDGET * self.first_budget)
-        return math.ceil(max(wanted, _LEAST_RESETS * self.reset_cost))
+        return 0 if self.critic is None else reset_reserve(self.max_resets, self.reset_cost, self.first_budget)
 
     @property
     def affordable_resets(self) -> int:
@@ -86,6 +83,11 @@ class Task:
     def measured(self) -> int:
         """Transitions that went into measuring what steps and resets cost."""
         return 0 if self.timing is None else self.timing.costs.transitions
+
+
+def reset_reserve(max_resets: int, reset_cost: float, budget: int) -> int:
+    """Returns the transitions of a budget that are kept for the resets of a critic."""
+    return math.ceil(max(min(max_resets * reset_cost, _RESET_BUDGET * budget), _LEAST_RESETS * reset_cost))
 
 
 def run_task(task: Task, simulator: Simulator, environment: str, configuration: Mapping[str, Any]) -> Evaluation:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core.diagnostics import width_warnings
 from rido.core.estimate import Estimate
 from rido.core.guarantee import guaranteed_interval
 from rido.core.moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
+from rido.critics.selection import RESET_SHARE
+from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
-from rido.storage.runfile import NOTES, REWARD_RANGE, RunFile, RunFileError
+from rido.storage.database import recognise
+from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, NOTES, REWARD_RANGE, RunFile, RunFileError
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class RecordedRun:
 
 def time_spent(path: str | Path | None) -> TimeSpent:
     """Returns what the run in this file, if there is one, has spent of its time budget."""
-    if path is None or not Path(path).exists():
+    if path is None or recognise(Path(path)) is None:
         return TimeSpent()
     with RunFile.read(path) as file:
         seconds, costs = sum(piece.seconds for piece in file.pieces()), file.configuration.get("costs")
@@ -52,6 +57,9 @@ def time_spent(path: str | Path | None) -> TimeSpent:
 def read_run(path: str | Path) -> RecordedRun:
     """Reads a run file; one that is being written is fine too.
 
+    All numbers are computed again from the recorded trajectories. Only where a strategy of the user's own planned the
+    run, its estimates are those that were recorded.
+
     Args:
         path: the file that ``evaluate(run=...)`` wrote.
 
@@ -59,27 +67,34 @@ def read_run(path: str | Path) -> RecordedRun:
         What the file tells.
     """
     with RunFile.read(path) as file:
-        milestones = {milestone.round: milestone for milestone in file.progress()}
-        pieces = [piece for piece in file.pieces() if piece.round in milestones]
+        milestones = list(file.progress())
+        finished = {milestone.round for milestone in milestones}
+        pieces = [piece for piece in file.pieces() if piece.round in finished]
         resets = list(file.resets())
         configuration = file.configuration
     if not milestones:
         raise RunFileError(f"run file {path} has no finished round yet")
+    rounds = [[piece for piece in pieces if piece.round == milestone.round] for milestone in milestones]
+    taken = accumulate(sum(piece.trajectories.transitions for piece in parts) for parts in rounds)
+    if [milestone.transitions for milestone in milestones] != list(taken):
+        raise RunFileError(f"run file {path} lacks trajectories of its finished rounds; resume the run first")
+    replayed, complete = replay(configuration, milestones, rounds, [starts for starts, _ in resets])
     plain, signal = (RewardMoments(configuration["horizon"], gamma=configuration["gamma"]) for _ in range(2))
-    fitted = configuration.pop("fitted critic", None) is not None
+    fitted = configuration.pop(FITTED_CRITIC, None) is not None
+    configuration.pop(AGENT_DISCOUNT, None)
     notes = configuration.pop(NOTES, [])
     edges = configuration.pop(REWARD_RANGE, None)
     reward_range = None if edges is None else (edges[0], edges[1])
     measured = configuration["costs"][2] if configuration["costs"] else 0
     estimates: dict[int, Estimate] = {}  # by transitions: the last round may only have taken resets
-    for number, milestone in milestones.items():
-        for piece in (piece for piece in pieces if piece.round == number):
+    for milestone, estimate, parts in zip(milestones, replayed, rounds, strict=True):
+        for piece in parts:
             plain.update(piece.trajectories)
             if piece.signal is not None:
                 signal.update(piece.signal)
         # What a critic was fitted on serves for nothing else.
         counts = signal.counts if fitted and signal.transitions else plain.counts
-        estimates[measured + milestone.transitions] = Estimate(
+        estimates[measured + plain.transitions] = estimate or Estimate(
             value=milestone.value,
             standard_error=milestone.standard_error,
             degrees_of_freedom=milestone.degrees_of_freedom,
@@ -90,24 +105,30 @@ def read_run(path: str | Path) -> RecordedRun:
             effective_trajectories=milestone.effective_trajectories,
             largest_contribution=milestone.largest_contribution,
         )
-    *_, last = estimates.values()
+    last = estimates[measured + plain.transitions]
     guaranteed = None
     if reward_range is not None:
-        rounds = [[piece.trajectories for piece in pieces if piece.round == number] for number in milestones]
         guaranteed = guaranteed_interval(
-            [concatenate(parts) for parts in rounds if parts],
+            [concatenate([piece.trajectories for piece in parts]) for parts in rounds if parts],
             horizon=plain.horizon,
             gamma=plain.gamma,
             reward_range=reward_range,
             budget=configuration["first_budget"] or configuration["budget"],
         )
     learned = signal if signal.counts[-1] > 1 else plain
-    taken = sum(starts.size for starts, _ in resets)
-    critic = configuration["critic"] if configuration["critic"] != "auto" else "policy"
+    reset_count = sum(starts.size for starts, _ in resets)
+    reset_cost = configuration["resets"][1] if reset_count else 0
+    critic = "none" if fitted and not signal.transitions else milestone.critic
+    warnings = milestone.warnings
+    if complete and critic == "none":  # with a critic, the last milestone has this warning
+        until = configuration["options"].get("until")
+        if until is not None and configuration["critic"] != "none":  # kept narrower for resets that were not taken
+            until /= math.sqrt(1 - RESET_SHARE)
+        warnings += width_warnings(until, last)
     evaluation = Evaluation(
         estimate=last,
-        transitions=measured + milestone.transitions + math.ceil(taken * configuration["resets"][1] if taken else 0),
-        trajectories=milestone.trajectories,
+        transitions=measured + plain.transitions + math.ceil(reset_count * reset_cost),
+        trajectories=sum(len(piece.trajectories) for piece in pieces),
         **uniform_transitions(plain, last),
         strategy=configuration["strategy"],
         environment=configuration["environment"],
@@ -116,10 +137,10 @@ def read_run(path: str | Path) -> RecordedRun:
         reproducible=not notes,
         seconds=sum(piece.seconds for piece in pieces),
         planning_seconds=math.nan,
-        warnings=milestone.warnings,
-        critic=("fit" if fitted else critic) if signal.transitions else "none",
-        critic_gain=critic_gain(plain, last.standard_error) if signal.transitions else math.nan,
-        resets=taken,
+        warnings=warnings,
+        critic=critic,
+        critic_gain=math.nan if critic == "none" else critic_gain(plain, last.standard_error),
+        resets=reset_count,
         reset_seconds=sum(seconds for _, seconds in resets),
         reward_range=reward_range,
         guaranteed_interval=guaranteed,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
+import os
 import sqlite3
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories
+from rido.storage.database import RunFileError, one_line_errors, open_for_reading, open_for_writing, transaction
 
-_FORMAT = 3
+__all__ = [
+    "AGENT_DISCOUNT",
+    "FITTED_CRITIC",
+    "NOTES",
+    "REWARD_RANGE",
+    "Milestone",
+    "Piece",
+    "RunFile",
+    "RunFileError",
+]
+
 _FINGERPRINT = "_fingerprint"  # suffix of the names of fingerprints in the configuration
 
 NOTES = "notes"
@@ -24,28 +38,40 @@ NOTES = "notes"
 REWARD_RANGE = "reward_range"
 """Name in the configuration of the range of rewards that a guaranteed interval was asked for."""
 
-# Columns are those of Piece and Milestone. Arrays are blobs of int32 (lengths, steps), bool (terminated) or float64; a
-# checksum is the CRC-32 of all blobs of a row, and warnings are a list of strings in JSON.
-_SCHEMA = """
-CREATE TABLE configuration (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE pieces (
+AGENT_DISCOUNT = "agent discount"
+"""Name in the configuration of the discount of the agent's value function, where a pilot chose it for a critic."""
+
+FITTED_CRITIC = "fitted critic"
+"""Name in the configuration of values of the critic that was fitted on the pilot, if one was."""
+
+# Columns are those of Piece and Milestone. Arrays are blobs of int32 (lengths, steps), bool (terminated) or float64;
+# warnings are a list of strings in JSON. The checksum of a row covers all of it. A seal holds the number of rows of a
+# table and the exclusive or of their checksums: it tells where rows are missing or are those of an earlier moment.
+_SCHEMA = (
+    "CREATE TABLE configuration (name TEXT PRIMARY KEY, value TEXT NOT NULL, checksum BLOB NOT NULL) STRICT",
+    """CREATE TABLE pieces (
     number INTEGER PRIMARY KEY, round INTEGER NOT NULL, lengths BLOB NOT NULL, steps BLOB NOT NULL,
     rewards BLOB NOT NULL, signal BLOB, starts BLOB, features BLOB, terminated BLOB,
-    checksum INTEGER NOT NULL, seconds REAL NOT NULL
-) STRICT;
-CREATE TABLE resets (
-    number INTEGER PRIMARY KEY, starts BLOB NOT NULL, checksum INTEGER NOT NULL, seconds REAL NOT NULL
-) STRICT;
-CREATE TABLE progress (
+    seconds REAL NOT NULL, checksum BLOB NOT NULL
+) STRICT""",
+    """CREATE TABLE resets (
+    number INTEGER PRIMARY KEY, starts BLOB NOT NULL, seconds REAL NOT NULL, checksum BLOB NOT NULL
+) STRICT""",
+    """CREATE TABLE progress (
     round INTEGER PRIMARY KEY, transitions INTEGER NOT NULL, trajectories INTEGER NOT NULL,
     value REAL, standard_error REAL, degrees_of_freedom REAL,
-    skewness REAL, effective_trajectories REAL, largest_contribution REAL, warnings TEXT NOT NULL
-) STRICT;
-"""
-
-
-class RunFileError(ValueError):
-    """A run file cannot be used; the message says why."""
+    skewness REAL, effective_trajectories REAL, largest_contribution REAL,
+    critic TEXT NOT NULL, warnings TEXT NOT NULL, checksum BLOB NOT NULL
+) STRICT""",
+    "CREATE TABLE seals (name TEXT PRIMARY KEY, rows INTEGER NOT NULL, checksum BLOB NOT NULL) STRICT",
+)
+_TABLES = {  # key of a row, and what a row is
+    "configuration": ("name", "setting"),
+    "pieces": ("number", "piece"),
+    "resets": ("number", "resets"),
+    "progress": ("round", "milestone"),
+}
+_BYTES = 16  # of a checksum
 
 
 @dataclass(frozen=True)
@@ -80,6 +106,7 @@ class Milestone:
         transitions: Transitions taken so far, without the cost of resets.
         trajectories: Trajectories collected so far.
         value: The estimate; this and the next five are those of :class:`rido.core.estimate.Estimate`.
+        critic: Name of the critic in use, "none" for plain rewards.
         warnings: What a reader should know before trusting the estimate.
     """
 
@@ -92,6 +119,7 @@ class Milestone:
     skewness: float
     effective_trajectories: float
     largest_contribution: float
+    critic: str = "none"
     warnings: tuple[str, ...] = ()
 
 
@@ -115,45 +143,50 @@ class RunFile:
         self, path: str | Path, configuration: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None
     ) -> None:
         self.path = Path(path)
+
+        def create(database: sqlite3.Connection) -> None:
+            self._database = database
+            missing = {name: value for name, value in (defaults or {}).items() if configuration[name] is None}
+            for statement in _SCHEMA:
+                database.execute(statement)
+            for table in _TABLES:
+                database.execute("INSERT INTO seals VALUES (?, 0, ?)", (table, bytes(_BYTES)))
+            for name, value in {**configuration, **missing}.items():
+                self._put("configuration", name, json.dumps(value))
+
+        self._database = open_for_writing(self.path, create)
         try:
-            self._database = sqlite3.connect(self.path, isolation_level=None, timeout=30)
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
-            self._database.execute("BEGIN IMMEDIATE")
-            with self._database:  # commits, or rolls back on an error
-                if not self._database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                    missing = {name: value for name, value in (defaults or {}).items() if configuration[name] is None}
-                    for statement in _SCHEMA.split(";\n"):
-                        self._database.execute(statement)
-                    for name, value in {"format": _FORMAT, **configuration, **missing}.items():
-                        self._insert("configuration", name, json.dumps(value))
+            with one_line_errors(self.path):
+                self._place = _place(self.path)
+                self._check_schema()
                 self.configuration = self._read_configuration()
-            self._check(configuration)
-        except (sqlite3.DatabaseError, OSError) as error:
-            raise RunFileError(f"run file {self.path} cannot be used: {error}") from error
-        self._count = int(self._database.execute("SELECT count(*) FROM pieces").fetchone()[0])
+                self._check(configuration)
+                list(self.progress())  # verified, as all that is read; pieces and resets are when they are asked for
+                self._count = int(self._database.execute("SELECT count(*) FROM pieces").fetchone()[0])
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def read(cls, path: str | Path) -> RunFile:
         """Open an existing file of any run, without ever writing to it."""
         file = cls.__new__(cls)
         file.path = Path(path)
-        if not file.path.is_file():
-            raise RunFileError(f"run file {file.path} is not there")
+        file._database = open_for_reading(file.path)
         try:
-            # Not mode=ro: a connection that may not write leaves the files of the write-ahead log behind.
-            uri = f"{file.path.resolve().as_uri()}?mode=rw"
-            file._database = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30)
-            file._database.execute("PRAGMA query_only = ON")
-            file.configuration = file._read_configuration()
-        except sqlite3.DatabaseError as error:
-            raise RunFileError(f"run file {file.path} cannot be used: {error}") from error
-        file._check({})
+            with one_line_errors(file.path):
+                file._check_schema()
+                file.configuration = file._read_configuration()
+        except BaseException:
+            file.close()
+            raise
         return file
 
     def pieces(self) -> Iterator[Piece]:
         """Read all pieces in the order in which they were written."""
-        for round_, *blobs, seconds in self._read_blobs("pieces", "piece"):
+        for number, (index, round_, *blobs, seconds) in enumerate(self._rows("pieces")):
+            if index != number:
+                raise self._damaged(f"piece {number}")
             lengths, steps = (np.frombuffer(blob, np.int32) for blob in blobs[:2])
             trajectories = Trajectories(np.frombuffer(blobs[2], np.float64), lengths, steps)
             residuals, starts, features = (
@@ -173,17 +206,19 @@ class RunFile:
         arrays = (batch.flat, flat, piece.starts, piece.features, piece.terminated)
         sizes = (batch.lengths.astype(np.int32), batch.steps.astype(np.int32))
         blobs = [None if array is None else array.tobytes() for array in (*sizes, *arrays)]
-        self._insert("pieces", self._count, piece.round, *blobs, _checksum(blobs), piece.seconds)
+        self._put("pieces", self._count, piece.round, *blobs, piece.seconds)
         self._count += 1
 
     def resets(self) -> Iterator[tuple[NDArray[np.float64], float]]:
         """Read all batches of resets in the order in which they were written: their values and seconds."""
-        for starts, seconds in self._read_blobs("resets", "resets"):
+        for number, (index, starts, seconds) in enumerate(self._rows("resets")):
+            if index != number:
+                raise self._damaged(f"resets {number}")
             yield np.frombuffer(starts, np.float64), seconds
 
     def append_resets(self, number: int, starts: NDArray[np.float64], seconds: float) -> None:
         """Write one more batch of resets."""
-        self._insert("resets", number, starts.tobytes(), _checksum([starts.tobytes()]), seconds)
+        self._put("resets", number, starts.tobytes(), seconds)
 
     def check_same(self, name: str, values: list[float]) -> None:
         """Write numbers under a name if the run is new; otherwise check that they are the same as before."""
@@ -197,7 +232,7 @@ class RunFile:
         """Return what was written under a name before; if nothing was, write and return ``value``."""
         found = self._read_configuration().get(name)
         if found is None:
-            self._insert("configuration", name, json.dumps(value))
+            self._put("configuration", name, json.dumps(value))
         return value if found is None else found
 
     def add_notes(self, notes: Sequence[str]) -> list[str]:
@@ -210,17 +245,20 @@ class RunFile:
 
     def set(self, name: str, value: Any) -> None:
         """Write a value under a name, replacing what was there."""
-        self._database.execute("INSERT OR REPLACE INTO configuration VALUES (?, ?)", (name, json.dumps(value)))
+        self._put("configuration", name, json.dumps(value), replace=True)
 
     def append_milestone(self, milestone: Milestone) -> None:
         """Write the state of the run after a round."""
-        row = (*astuple(milestone)[:-1], json.dumps(milestone.warnings))
-        self._database.execute(f"INSERT OR REPLACE INTO progress VALUES ({_marks(row)})", row)
+        round_, transitions, trajectories, *numbers, critic, warnings = astuple(milestone)
+        kept = (None if math.isnan(number) else float(number) for number in numbers)  # SQLite has no NaN
+        self._put("progress", round_, transitions, trajectories, *kept, critic, json.dumps(warnings), replace=True)
 
     def progress(self) -> Iterator[Milestone]:
         """Read the state of the run after each finished round."""
-        for row in self._database.execute("SELECT * FROM progress ORDER BY round"):
-            yield Milestone(*(*row[:-1], tuple(json.loads(row[-1]))))
+        for row in self._rows("progress"):
+            entries: list[Any] = [math.nan if entry is None else entry for entry in row[:-1]]
+            entries.append(tuple(json.loads(row[-1])))
+            yield Milestone(*entries)
 
     def close(self) -> None:
         self._database.close()
@@ -231,26 +269,79 @@ class RunFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _insert(self, table: str, *row: Any) -> None:
-        try:
-            self._database.execute(f"INSERT INTO {table} VALUES ({_marks(row)})", row)
-        except sqlite3.IntegrityError as error:
-            raise RunFileError(f"run file {self.path} is being written by another process") from error
+    def _put(self, table: str, *row: Any, replace: bool = False) -> None:
+        """Write a row, whose first entry is its key, together with its checksum and the seal of its table."""
+        with self._writing():
+            found = self._database.execute(
+                f"SELECT checksum FROM {table} WHERE {_TABLES[table][0]} = ?", row[:1]
+            ).fetchone()
+            if found is not None and not replace:
+                raise RunFileError(f"run file {self.path} is being written by another process")
+            checksum = _checksum(table, row)
+            self._database.execute(
+                f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(row))}, ?)", (*row, checksum)
+            )
+            rows, sealed = self._seal(table)
+            if found is None:
+                rows += 1
+            else:
+                sealed = _either(sealed, found[0])
+            self._database.execute(
+                "UPDATE seals SET rows = ?, checksum = ? WHERE name = ?", (rows, _either(sealed, checksum), table)
+            )
 
-    def _read_blobs(self, table: str, what: str) -> Iterator[list[Any]]:
-        """Read the rows of a table without number and checksum, which are checked."""
-        for expected, (number, *row) in enumerate(self._database.execute(f"SELECT * FROM {table} ORDER BY number")):
-            checksum = row.pop(-2)
-            if number != expected or checksum != _checksum(row):
-                raise RunFileError(f"run file {self.path} is damaged at {what} {expected}; delete it to start again")
-            yield row
+    def _rows(self, table: str) -> Iterator[list[Any]]:
+        """Read the rows of a table in the order of their numbers, without their checksums, which are verified."""
+        with one_line_errors(self.path):
+            outermost = not self._database.in_transaction
+            if outermost:
+                self._database.execute("BEGIN")  # rows and seal are those of the same moment
+            try:
+                count, total = 0, bytes(_BYTES)
+                for *row, checksum in self._database.execute(f"SELECT * FROM {table} ORDER BY rowid"):
+                    if checksum != _checksum(table, row):
+                        raise self._damaged(f"{_TABLES[table][1]} {count}")
+                    count, total = count + 1, _either(total, checksum)
+                    yield row
+                if self._seal(table) != (count, total):
+                    raise self._damaged(f"{_TABLES[table][1]} {count}")
+            finally:
+                if outermost and self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+
+    def _seal(self, table: str) -> tuple[int, bytes]:
+        found = self._database.execute("SELECT rows, checksum FROM seals WHERE name = ?", (table,)).fetchone()
+        if found is None or not isinstance(found[0], int) or not isinstance(found[1], bytes):
+            raise self._damaged(f"the seal of {table}")
+        return found[0], found[1]
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """One transaction, in a file that is still the one that was opened."""
+        with one_line_errors(self.path):
+            if not self._database.in_transaction and _place(self.path) != self._place:
+                raise RunFileError(
+                    f"run file {self.path} was deleted, moved or replaced while the run was going on: put it back and "
+                    "repeat the command to resume, or start a new run"
+                )
+            with transaction(self._database):
+                yield
 
     def _read_configuration(self) -> dict[str, Any]:
-        rows = self._database.execute("SELECT name, value FROM configuration")
-        return {name: json.loads(value) for name, value in rows}
+        return {name: json.loads(value) for name, value in self._rows("configuration")}
+
+    def _check_schema(self) -> None:
+        statements = self._database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")
+        if tuple(sql for (sql,) in statements) != _SCHEMA:
+            raise self._damaged("its list of tables")
+
+    def _damaged(self, where: str) -> RunFileError:
+        return RunFileError(
+            f"run file {self.path} is damaged at {where}; restore a copy of it, or delete it to start again"
+        )
 
     def _check(self, wanted: Mapping[str, Any]) -> None:
-        for name, value in {"format": _FORMAT, **wanted}.items():
+        for name, value in wanted.items():
             found = self.configuration.get(name)
             if value is not None and found != json.loads(json.dumps(value)):
                 difference = f"{name} is {found!r}, not {value!r}"
@@ -262,12 +353,29 @@ class RunFile:
                 )
 
 
-def _marks(row: Sequence[Any]) -> str:
-    return ", ".join("?" * len(row))
+def _place(path: Path) -> tuple[int, int] | None:
+    """The device and inode of a file; None where it is not there."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
-def _checksum(row: Sequence[Any]) -> int:
-    checksum = 0
-    for blob in row:
-        checksum = zlib.crc32(blob, checksum) if isinstance(blob, bytes) else checksum
-    return checksum
+def _checksum(table: str, row: Sequence[Any]) -> bytes:
+    """The digest of a row, the same before writing and after reading."""
+    digest = hashlib.blake2b(table.encode(), digest_size=_BYTES)
+    for entry in row:
+        kind, content = ("bytes" if isinstance(entry, bytes) else "text"), entry
+        if isinstance(entry, float):
+            kind, content = "float", (entry + 0.0).hex()  # SQLite has no -0.0
+        elif not isinstance(entry, (str, bytes)):
+            kind, content = type(entry).__name__, str(entry)
+        content = content if isinstance(content, bytes) else content.encode()
+        digest.update(f"|{kind} {len(content)}|".encode() + content)
+    return digest.digest()
+
+
+def _either(one: bytes, other: bytes) -> bytes:
+    """The exclusive or of two checksums."""
+    return (int.from_bytes(one) ^ int.from_bytes(other)).to_bytes(_BYTES)
