@@ -2,6 +2,7 @@
 
 import copy
 import difflib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -115,6 +116,14 @@ def _make_environment(make: Callable[[], Any]) -> gym.Env[Any, Any]:
     return env
 
 
+def _close(env: Any) -> None:
+    """Closes an environment; if that fails it is only a warning, because everything was collected by then."""
+    try:
+        env.close()
+    except (Exception, SystemExit) as error:
+        warnings.warn(f"the environment's close raised {error!r}", stacklevel=2)
+
+
 class Environments(ABC):
     """Independent sub-environments in numbered slots.
 
@@ -224,7 +233,7 @@ class SingleEnvironments(Environments):
     def close(self) -> None:
         if self._make is not None:
             for env in self._envs:
-                env.close()
+                _close(env)
 
     def notes(self) -> list[str]:
         layers: list[Any] = [self._envs[0]]
@@ -301,7 +310,7 @@ class VectorEnvironments(Environments):
 
     def close(self) -> None:
         if self._make is not None:
-            self._env.close()
+            _close(self._env)
 
 
 def open_environments(env: Any, *, horizon: int, env_kwargs: Mapping[str, Any], num_envs: int | None) -> Environments:

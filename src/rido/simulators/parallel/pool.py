@@ -273,7 +273,8 @@ class PoolSimulator(ABC):
                 if silent > self._start_seconds:
                     self._replace(slot, f"was not ready after {self._start_seconds:g} seconds")
             elif worker.chunks and silent > self._timeout:
-                self._check_hang(worker.chunks[0], worker.position)
+                # A call that holds the interpreter's lock lets no heartbeat through: then its place is not known.
+                self._check_hang(worker.chunks[0], None if worker.asked else worker.position)
                 self._replace(slot, f"took no step for {self._timeout:g} seconds (timeout)")
             elif worker.chunks and silent > self._timeout / 4 and not worker.asked:
                 worker.asked = True
