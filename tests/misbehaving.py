@@ -227,6 +227,7 @@ class BadPolicy:
     result: str | None = None
     calls: int = 0
     own: Any = field(default_factory=np.random.default_rng)
+    fingerprint = "bad policy"  # its content changes while it acts
 
     def __call__(self, observations):
         clock = observations["clock"] if isinstance(observations, dict) else observations

@@ -123,6 +123,8 @@ def environment_kind(env: Any) -> EnvironmentKind:
     """Returns the kind of environment that the user passed, found out without importing JAX."""
     if isinstance(env, str):
         return "id"
+    if isinstance(env, type):  # a function that makes an environment, and not one with these methods
+        return "other"
     if type(env).__module__ == "rido.simulators.jax.envs":
         return "jax"
     if hasattr(env, "step_env"):
