@@ -90,14 +90,6 @@ def check_observation(method: str, observation: Any, space: gym.Space[Any]) -> N
                 )
 
 
-def copy_observation(method: str, observation: Any, space: gym.Space[Any]) -> Any:
-    """Returns a copy of an observation, or raises as :func:`check_observation` does."""
-    if isinstance(observation, np.ndarray) and observation.shape == space.shape:  # nearly always
-        return observation.copy()
-    check_observation(method, observation, space)
-    return copy.deepcopy(observation)
-
-
 def _kind(observation: Any) -> str:
     if observation is None or isinstance(observation, (str, Mapping)):
         return f"type {type(observation).__name__}"
@@ -174,15 +166,23 @@ class SingleEnvironments(Environments):
 
     def __init__(self, envs: list[gym.Env[Any, Any]], make: Callable[[], gym.Env[Any, Any]] | None, most: int) -> None:
         self._envs, self._make, self.most = envs, make, most
-        self._observations: list[Any] = [None] * len(envs)  # copies, because an environment may reuse its buffer
+        self._batch: Any = []  # copies, because an environment may reuse its buffer; an array where the space is a Box
         self._takes_wide_seeds: bool | None = None  # seeds of more than 31 bits; None until one was tried
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space
+        self._shape = self.observation_space.shape if isinstance(self.observation_space, gym.spaces.Box) else None
+        self._grow()
+
+    def _grow(self) -> None:
+        """Makes room for one observation of each environment; what was there is gone."""
+        if len(self._batch) < len(self._envs):
+            shape, dtype = (len(self._envs), *(self._shape or ())), self.observation_space.dtype
+            self._batch = [None] * len(self._envs) if self._shape is None else np.zeros(shape, dtype)
 
     def provide(self, wanted: int) -> int:
         while self._make is not None and len(self._envs) < min(wanted, self.most):
             self._envs.append(_make_environment(self._make))
-            self._observations.append(None)
+        self._grow()
         return len(self._envs)
 
     def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
@@ -190,7 +190,7 @@ class SingleEnvironments(Environments):
             self.calls, self.slot = self.calls + 1, slot
             try:
                 observation, _ = check_result("reset", self._reset(self._envs[slot], seed))
-                self._observations[slot] = copy_observation("reset", observation, self.observation_space)
+                self._keep(slot, "reset", observation)
             except (Exception, SystemExit) as error:
                 raise slot_error(slot, "reset", error) from error
 
@@ -211,11 +211,10 @@ class SingleEnvironments(Environments):
         return env.reset(seed=narrow_seed(seed))
 
     def observe(self, slots: Slots) -> Any:
-        observations = [self._observations[slot] for slot in slots.tolist()]
-        if isinstance(self.observation_space, gym.spaces.Box):  # faster than the general way below
-            return np.array(observations, dtype=self.observation_space.dtype)
+        if self._shape is not None:
+            return self._batch[slots]
         batch: Any = create_empty_array(self.observation_space, slots.size)
-        return concatenate(self.observation_space, observations, batch)
+        return concatenate(self.observation_space, [self._batch[slot] for slot in slots.tolist()], batch)
 
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
         rewards = np.empty(slots.size)
@@ -223,12 +222,21 @@ class SingleEnvironments(Environments):
         for row, slot in enumerate(slots.tolist()):
             self.calls, self.slot = self.calls + 1, slot
             try:
-                result = check_result("step", self._envs[slot].step(actions[row]))
+                result = self._envs[slot].step(actions[row])
+                if type(result) is not tuple or len(result) != 5:
+                    check_result("step", result)
                 observation, rewards[row], terminated[row], truncated[row], _ = result
-                self._observations[slot] = copy_observation("step", observation, self.observation_space)
+                if type(observation) is np.ndarray and observation.shape == self._shape:  # nearly always
+                    self._batch[slot] = observation
+                else:
+                    self._keep(slot, "step", observation)
             except (Exception, SystemExit) as error:
                 raise slot_error(slot, "step", error) from error
         return rewards, terminated, truncated
+
+    def _keep(self, slot: int, method: str, observation: Any) -> None:
+        check_observation(method, observation, self.observation_space)
+        self._batch[slot] = observation if self._shape is not None else copy.deepcopy(observation)
 
     def close(self) -> None:
         if self._make is not None:

@@ -35,7 +35,8 @@ class RaySimulator(PoolSimulator):
 
     An actor that dies, alone or with its node, is replaced where the cluster has room, and its trajectories are run
     again with the same seeds; so are those whose results were lost on the way. Results are the same for any number of
-    actors, bit for bit where the machines have the same kind of processor.
+    actors, bit for bit where the machines have the same kind of processor. If the raylet of this machine is killed, Ray
+    ends this process.
 
     Args:
         env: see :class:`rido.simulators.parallel.pool.PoolSimulator`.
