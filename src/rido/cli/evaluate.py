@@ -88,6 +88,10 @@ def evaluate_command(
         ),
     ] = None,
     envpool: Annotated[bool, typer.Option("--envpool", help="Collect with EnvPool.", rich_help_panel=_COLLECT)] = False,
+    step_timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds without a step after which collecting counts as stuck.", rich_help_panel=_COLLECT),
+    ] = None,
     run: Annotated[
         Path | None,
         typer.Option(help="Record the run in this file, or resume it.", rich_help_panel=_COLLECT),
@@ -114,6 +118,7 @@ def evaluate_command(
             num_envs=num_envs,
             workers=workers,
             simulator=_simulator(simulator, ray, envpool),
+            step_timeout=step_timeout,
             run=run,
         )
     if as_json:

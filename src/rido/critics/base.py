@@ -81,7 +81,10 @@ class FunctionCritic(Critic):
         return identify("critic", self._function)
 
     def __call__(self, observations: Any, steps_to_go: Steps) -> Floats:
-        values = np.asarray(self._function(observations, steps_to_go), dtype=np.float64)
+        try:
+            values = np.asarray(self._function(observations, steps_to_go), dtype=np.float64)
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"critic must return values of observations, but it raised {error!r}") from error
         if values.shape not in ((steps_to_go.size,), (steps_to_go.size, 1)):
             raise ValueError(f"critic must return {steps_to_go.size} values, one per observation, got {values.shape}")
         return values.reshape(-1)

@@ -80,7 +80,7 @@ class Collector:
         self._lockstep = describe(simulator).lockstep
         self._entropy = entropy
         self._record = record
-        self._notes = tuple(notes)
+        self._given_notes = tuple(notes)
         self._reward_range = reward_range
         self._pieces = deque(record.pieces() if record is not None else ())
         self._resets = deque(record.resets() if record is not None else ())
@@ -148,6 +148,11 @@ class Collector:
             self._record.check_same(FITTED_CRITIC, pilot.values(self.critic.function)[:32].tolist())
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know, with what the simulator found out while it collected."""
+        return tuple(dict.fromkeys([*self._given_notes, *describe(self._simulator).notes]))
+
+    @property
     def starts(self) -> NDArray[np.float64]:
         """The critic's values of first observations: of resets, or of the trajectories while there are none."""
         parts = self._reset_values or self._starts
@@ -204,7 +209,7 @@ class Collector:
                     estimate.effective_trajectories,
                     estimate.largest_contribution,
                     "none" if self.critic is None else self.critic.name,
-                    (*self._notes, *warnings),
+                    (*self.notes, *warnings),
                 )
             )
         self._round += 1

@@ -52,6 +52,7 @@ def evaluate(
     num_envs: int | None = None,
     workers: int = 1,
     simulator: SimulatorName | Callable[..., Simulator] | None = None,
+    step_timeout: float | None = None,
     run: str | Path | None = None,
     progress: bool | None = None,
 ) -> Evaluation:
@@ -95,6 +96,10 @@ def evaluate(
             slow; see :class:`rido.simulators.parallel.processes.WorkerSimulator`.
         simulator: "gymnasium", "workers", "envpool", "ray", "jax", or a function that makes a simulator and takes what
             they take, such as ``partial(RaySimulator, address="auto")``.
+        step_timeout: seconds without a single step or reset after which collecting counts as stuck. It is tried once
+            more; then an error names the trajectory, its seed and its step. A call in this process cannot be
+            interrupted, so one worker collects where ``workers`` is 1, with the same result. If not given, workers
+            wait for 300 seconds, and this process for ever.
         run: a file that records the run. If it exists, the run resumes. Policies, critics and simulators are known by
             their content, or by an attribute ``fingerprint`` if they have one.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
@@ -117,6 +122,7 @@ def evaluate(
             num_envs=num_envs,
             workers=workers,
             simulator=simulator,
+            step_timeout=step_timeout,
             deterministic=deterministic,
         )
     elif simulator is None and factory.is_in_jax(env):
@@ -183,7 +189,7 @@ def evaluate(
 
     if own:
         return run_task(prepare(env), env, environment_name(env), {} if run is None else identities(env, env))
-    running: Any = factory.simulator_kind(simulator, workers)(
+    running: Any = factory.simulator_kind(simulator, workers, step_timeout)(
         env,
         policy,
         horizon=horizon,

@@ -23,7 +23,7 @@ from rido.evaluation.collector import Collector
 from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Pace, TimeBudget
-from rido.simulators.base import Simulator, describe
+from rido.simulators.base import Simulator, describe, trajectory_seeds
 from rido.storage.runfile import REWARD_RANGE, RunFile
 from rido.strategies import Strategy
 
@@ -135,10 +135,13 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
             defaults={"seed": secrets.randbits(64)},
         )
         seed = record.configuration["seed"]
+    entropy = secrets.randbits(64) if seed is None else seed
+    if record is None or not any(True for _ in record.pieces()):  # a run that resumes has noted it
+        notes += able.check_seeds(trajectory_seeds(entropy, 0, 2))
+    if record is not None:
         notes = record.add_notes(notes)
     reproducible = not notes
     notes += choice.notes
-    entropy = secrets.randbits(64) if seed is None else seed
     collector = Collector(
         simulator,
         horizon=strategy.horizon,
@@ -153,6 +156,9 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
     try:
         with Progress(strategy.budget, shown=task.progress) as bar:
             strategy = _spend(task, choice, collector, bar)
+        if late := [note for note in collector.notes if note not in notes]:
+            reproducible = False
+            notes += late if record is None else [note for note in record.add_notes(late) if note not in notes]
         estimate, guaranteed = strategy.estimate(), None
         if task.reward_range is not None:
             guaranteed = strategy.guaranteed_interval(task.reward_range)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,7 +147,9 @@ class Capabilities:
         environment: the environment's name in results; None for the name of what the user passed.
         policy: the acting policy; None if it is not known.
         load_policy: returns the policy in this process, for its value function and its fingerprint.
-        notes: reasons why the same seed may not give the same trajectories.
+        check_seeds: given two seeds, returns reasons why the same seed does not give the same trajectory, which it
+            finds without taking a step. It is called once, before the first trajectory.
+        notes: reasons why the same seed may not give the same trajectories. More may be found while collecting.
     """
 
     observes: bool = False
@@ -157,6 +159,7 @@ class Capabilities:
     environment: str | None = None
     policy: PolicyInfo | None = None
     load_policy: Callable[[], Any] = lambda: None
+    check_seeds: Callable[[Sequence[int]], tuple[str, ...]] = lambda seeds: ()
     notes: tuple[str, ...] = ()
 
 
@@ -167,6 +170,23 @@ def describe(simulator: Any) -> Capabilities:
         return declared
     observes, summarises = (isinstance(simulator, kind) for kind in (ObservingSimulator, SummarisingSimulator))
     return Capabilities(observes=observes, summarises=summarises)
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a simulator is in a request, for the error that says what a stuck one waits for.
+
+    Attributes:
+        calls: steps and resets so far. As long as it grows, the simulator is not stuck.
+        calling: what was called last.
+        trajectory: its index in the request.
+        step: its time step.
+    """
+
+    calls: int
+    calling: Literal["reset", "policy", "step"]
+    trajectory: int
+    step: int
 
 
 class SimulationError(RuntimeError):

@@ -1,15 +1,17 @@
 """One interface to sub-environments, whether the user passed an id, a function, an environment or a VectorEnv."""
 
+import copy
 import difflib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from gymnasium.vector.utils import concatenate, create_empty_array
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from rido.policies.observations import take
@@ -21,6 +23,12 @@ Step = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
 _MOST_SINGLE = 16  # default number of environments: with more, the policy's time per row hardly falls
 _MOST_VECTORISED = 256  # default number of rows of a vectorised environment
 
+_SIGNATURES = {
+    "reset": "Gymnasium's takes seed= and options= and returns (observation, info): update or wrap it (shimmy)",
+    "step": "Gymnasium's returns (observation, reward, terminated, truncated, info): update or wrap it (shimmy)",
+}
+_AS_SPACE = "but observation_space has"
+
 
 class SlotError(Exception):
     """An error in one slot; its cause is the original exception."""
@@ -30,6 +38,84 @@ class SlotError(Exception):
         self.slot, self.reason = slot, reason
 
 
+class _Refused(Exception):
+    """A result of reset or step that does not follow Gymnasium's interface; its text says what is wrong with it."""
+
+
+def slot_error(slot: int, method: str, error: BaseException) -> SlotError:
+    """Returns the error of a slot whose ``reset`` or ``step`` raised another."""
+    text = str(error)
+    if isinstance(error, _Refused):
+        return SlotError(slot, text)
+    # The same texts for a wrapper that unpacks what an old environment returns, or passes the seed on to it.
+    if isinstance(error, ValueError) and "expected 5, got 4" in text:
+        return SlotError(slot, f"the environment's step returned 4 values, {_SIGNATURES['step']}")
+    if isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in text:
+        return SlotError(slot, f"the environment's reset takes no seed, {_SIGNATURES['reset']}")
+    return SlotError(slot, f"the environment's {method} raised {error!r}")
+
+
+def check_result(method: Literal["reset", "step"], result: Any) -> Any:
+    """Returns what ``reset`` or ``step`` returned, or raises if it is not a tuple as Gymnasium wants it."""
+    count = 2 if method == "reset" else 5
+    if not isinstance(result, (tuple, list)) or len(result) != count:
+        found = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
+        raise _Refused(f"the environment's {method} returned {found}, {_SIGNATURES[method]}")
+    return result
+
+
+def check_observation(method: str, observation: Any, space: gym.Space[Any]) -> None:
+    """Raises if an observation has not the shape or the parts of its space. Bounds are not checked."""
+    match space:
+        case gym.spaces.Dict():
+            if not isinstance(observation, Mapping) or not set(space.spaces) <= set(observation):
+                found = sorted(map(str, observation)) if isinstance(observation, Mapping) else _kind(observation)
+                wanted = f"a dictionary with {sorted(map(str, space.spaces))}"
+                raise _Refused(f"the environment's {method} returned the observation {found}, {_AS_SPACE} {wanted}")
+            for key, part in space.spaces.items():
+                check_observation(method, observation[key], part)
+        case gym.spaces.Tuple():
+            if not isinstance(observation, (tuple, list)) or len(observation) != len(space.spaces):
+                wanted = f"a tuple of {len(space.spaces)}"
+                raise _Refused(
+                    f"the environment's {method} returned the observation {_kind(observation)}, {_AS_SPACE} {wanted}"
+                )
+            for value, part in zip(observation, space.spaces, strict=True):
+                check_observation(method, value, part)
+        case gym.spaces.Box() | gym.spaces.Discrete() | gym.spaces.MultiDiscrete() | gym.spaces.MultiBinary():
+            if observation is None or np.shape(observation) != space.shape:
+                raise _Refused(
+                    f"the environment's {method} returned an observation of {_kind(observation)}, {_AS_SPACE} shape "
+                    f"{space.shape}"
+                )
+
+
+def _kind(observation: Any) -> str:
+    if observation is None or isinstance(observation, (str, Mapping)):
+        return f"type {type(observation).__name__}"
+    return f"shape {np.shape(observation)}"
+
+
+def _make_environment(make: Callable[[], Any]) -> gym.Env[Any, Any]:
+    try:
+        env = make()
+    except (ValueError, ImportError, OSError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"env must make a gymnasium.Env when it is called, but it raised {error!r}") from error
+    if not isinstance(env, gym.Env):
+        raise ValueError(f"env must make a gymnasium.Env when it is called, got {env!r:.80}")
+    return env
+
+
+def _close(env: Any) -> None:
+    """Closes an environment; if that fails it is only a warning, because everything was collected by then."""
+    try:
+        env.close()
+    except (Exception, SystemExit) as error:
+        warnings.warn(f"the environment's close raised {error!r}", stacklevel=2)
+
+
 class Environments(ABC):
     """Independent sub-environments in numbered slots.
 
@@ -37,9 +123,13 @@ class Environments(ABC):
         most: the largest number of slots.
         observation_space: of one sub-environment.
         action_space: of one sub-environment.
+        calls: steps and resets so far; while it grows, the environments are not stuck.
+        slot: the slot whose step or reset was called last.
     """
 
     most: int
+    calls: int = 0
+    slot: int = 0
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
 
@@ -63,6 +153,10 @@ class Environments(ABC):
     def close(self) -> None:
         """Closes the environments that were made here."""
 
+    def notes(self) -> list[str]:
+        """Returns reasons, known from how they are made, why the same seed does not give the same trajectory."""
+        return []
+
 
 class SingleEnvironments(Environments):
     """A list of ``gymnasium.Env``, of which any can be stepped.
@@ -72,23 +166,33 @@ class SingleEnvironments(Environments):
 
     def __init__(self, envs: list[gym.Env[Any, Any]], make: Callable[[], gym.Env[Any, Any]] | None, most: int) -> None:
         self._envs, self._make, self.most = envs, make, most
-        self._observations: list[Any] = [None] * len(envs)
+        self._batch: Any = []  # copies, because an environment may reuse its buffer; an array where the space is a Box
         self._takes_wide_seeds: bool | None = None  # seeds of more than 31 bits; None until one was tried
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space
+        self._shape = self.observation_space.shape if isinstance(self.observation_space, gym.spaces.Box) else None
+        self._grow()
+
+    def _grow(self) -> None:
+        """Makes room for one observation of each environment; what was there is gone."""
+        if len(self._batch) < len(self._envs):
+            shape, dtype = (len(self._envs), *(self._shape or ())), self.observation_space.dtype
+            self._batch = [None] * len(self._envs) if self._shape is None else np.zeros(shape, dtype)
 
     def provide(self, wanted: int) -> int:
         while self._make is not None and len(self._envs) < min(wanted, self.most):
-            self._envs.append(self._make())
-            self._observations.append(None)
+            self._envs.append(_make_environment(self._make))
+        self._grow()
         return len(self._envs)
 
     def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
         for slot, seed in zip(slots.tolist(), seeds, strict=True):
+            self.calls, self.slot = self.calls + 1, slot
             try:
-                self._observations[slot], _ = self._reset(self._envs[slot], seed)
-            except Exception as error:
-                raise SlotError(slot, f"the environment's reset raised {error!r}") from error
+                observation, _ = check_result("reset", self._reset(self._envs[slot], seed))
+                self._keep(slot, "reset", observation)
+            except (Exception, SystemExit) as error:
+                raise slot_error(slot, "reset", error) from error
 
     def _reset(self, env: gym.Env[Any, Any], seed: int | None) -> tuple[Any, Any]:
         """Resets with the whole seed, or with 31 bits if the very first reset shows that the environment takes no more.
@@ -107,27 +211,45 @@ class SingleEnvironments(Environments):
         return env.reset(seed=narrow_seed(seed))
 
     def observe(self, slots: Slots) -> Any:
-        observations = [self._observations[slot] for slot in slots.tolist()]
-        if isinstance(self.observation_space, gym.spaces.Box):  # faster than the general way below
-            return np.array(observations, dtype=self.observation_space.dtype)
+        if self._shape is not None:
+            return self._batch[slots]
         batch: Any = create_empty_array(self.observation_space, slots.size)
-        return concatenate(self.observation_space, observations, batch)
+        return concatenate(self.observation_space, [self._batch[slot] for slot in slots.tolist()], batch)
 
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
         rewards = np.empty(slots.size)
         terminated, truncated = np.empty((2, slots.size), dtype=np.bool_)
         for row, slot in enumerate(slots.tolist()):
+            self.calls, self.slot = self.calls + 1, slot
             try:
                 result = self._envs[slot].step(actions[row])
-                self._observations[slot], rewards[row], terminated[row], truncated[row], _ = result
-            except Exception as error:
-                raise SlotError(slot, f"the environment's step raised {error!r}") from error
+                if type(result) is not tuple or len(result) != 5:
+                    check_result("step", result)
+                observation, rewards[row], terminated[row], truncated[row], _ = result
+                if type(observation) is np.ndarray and observation.shape == self._shape:  # nearly always
+                    self._batch[slot] = observation
+                else:
+                    self._keep(slot, "step", observation)
+            except (Exception, SystemExit) as error:
+                raise slot_error(slot, "step", error) from error
         return rewards, terminated, truncated
+
+    def _keep(self, slot: int, method: str, observation: Any) -> None:
+        check_observation(method, observation, self.observation_space)
+        self._batch[slot] = observation if self._shape is not None else copy.deepcopy(observation)
 
     def close(self) -> None:
         if self._make is not None:
             for env in self._envs:
-                env.close()
+                _close(env)
+
+    def notes(self) -> list[str]:
+        layers: list[Any] = [self._envs[0]]
+        while isinstance(layers[-1], gym.Wrapper):
+            layers.append(layers[-1].env)
+        learning = (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)
+        names = [type(layer).__name__ for layer in layers if isinstance(layer, learning) and layer.update_running_mean]
+        return [f"{name} rescales by what it saw in earlier trajectories (update_running_mean)" for name in names]
 
 
 class VectorEnvironments(Environments):
@@ -146,6 +268,7 @@ class VectorEnvironments(Environments):
 
     def _use(self, env: VectorEnv[Any, Any, Any]) -> None:
         self._env = env
+        self._batch_space = batch_space(self.observation_space, env.num_envs)
         self._observations: Any = None
         self._actions: NDArray[Any] | None = None
         self._ended = np.zeros(env.num_envs, dtype=np.bool_)
@@ -164,11 +287,14 @@ class VectorEnvironments(Environments):
             all_seeds[slot] = seed
         mask = self._ended if self._observations is not None else np.ones(count, dtype=np.bool_)
         mask[slots] = True
+        self.calls, self.slot = self.calls + 1, int(slots[0])
         try:
             # A new dictionary each time: Gymnasium removes the mask from it.
-            self._observations, _ = self._env.reset(seed=all_seeds, options={"reset_mask": mask.copy()})
-        except Exception as error:
-            raise SlotError(int(slots[0]), f"the environment's reset raised {error!r}") from error
+            result = self._env.reset(seed=all_seeds, options={"reset_mask": mask.copy()})
+            self._observations, _ = check_result("reset", result)
+            check_observation("reset", self._observations, self._batch_space)
+        except (Exception, SystemExit) as error:
+            raise slot_error(int(slots[0]), "reset", error) from error
         self._ended = np.zeros(count, dtype=np.bool_)
 
     def observe(self, slots: Slots) -> Any:
@@ -180,16 +306,19 @@ class VectorEnvironments(Environments):
         self._actions[slots] = actions
         if self._ended.any():  # also rows without a trajectory must not be stepped after their end
             self.reset(np.flatnonzero(self._ended), [None] * int(self._ended.sum()))
+        self.calls, self.slot = self.calls + 1, int(slots[0])
         try:
-            self._observations, rewards, terminated, truncated, _ = self._env.step(self._actions.copy())
-        except Exception as error:
-            raise SlotError(int(slots[0]), f"the environment's step raised {error!r}") from error
+            result = check_result("step", self._env.step(self._actions.copy()))
+            self._observations, rewards, terminated, truncated, _ = result
+            check_observation("step", self._observations, self._batch_space)
+        except (Exception, SystemExit) as error:
+            raise slot_error(int(slots[0]), "step", error) from error
         self._ended = np.logical_or(terminated, truncated)
         return rewards[slots], terminated[slots], truncated[slots]
 
     def close(self) -> None:
         if self._make is not None:
-            self._env.close()
+            _close(self._env)
 
 
 def open_environments(env: Any, *, horizon: int, env_kwargs: Mapping[str, Any], num_envs: int | None) -> Environments:
@@ -214,9 +343,7 @@ def open_environments(env: Any, *, horizon: int, env_kwargs: Mapping[str, Any], 
         return SingleEnvironments([env], None, 1)
     if not callable(env):
         raise ValueError(f"env must be an id, a function that makes an environment, or an environment, got {env!r}")
-    first = env()
-    if not isinstance(first, gym.Env):
-        raise ValueError(f"env must make a gymnasium.Env when it is called, got {first!r}")
+    first = _make_environment(env)
     _check_time_limit(first, horizon)
     return SingleEnvironments([first], env, num_envs or _MOST_SINGLE)
 
@@ -262,6 +389,8 @@ def _open_id(env_id: str, horizon: int, env_kwargs: Mapping[str, Any], num_envs:
     except gym.error.DependencyNotInstalled as error:
         extra = "mujoco" if "mujoco" in str(error).lower() else "all"
         raise ImportError(f'{env_id} needs a package that is not installed: pip install "rido[{extra}]"') from error
+    except SystemExit as error:
+        raise ValueError(f"env must be an environment that can be made, got {env_id!r}: {error!r}") from error
     except TypeError as error:
         raise ValueError(f"env_kwargs must be arguments of {env_id}, got {dict(env_kwargs)!r}: {error}") from error
 

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,8 +96,11 @@ class EnvPoolSimulator:
     @property
     def capabilities(self) -> Capabilities:
         """It returns observations; a note says so where the seed does not control the environments."""
-        notes = () if self._remake else ("EnvPool draws starts and noise that the seed does not control",)
-        return Capabilities(observes=True, policy=self.policy, load_policy=lambda: self.policy, notes=notes)
+        half = self._halves[0].capabilities
+        if self._remake:
+            return half
+        notes = ("EnvPool draws starts and noise that the seed does not control",)
+        return replace(half, check_seeds=lambda seeds: (), notes=notes)
 
     @property
     def fingerprint(self) -> str:

@@ -35,6 +35,7 @@ _UNUSED = {
     "num_envs": (None, "set the simulator's attribute num_envs"),
     "workers": (1, "let its rollout() use several processes"),
     "simulator": (None, "leave it out"),
+    "step_timeout": (None, "let its rollout() raise where a step takes too long"),
     "deterministic": (True, "make the simulator act as it should"),
 }
 
@@ -72,11 +73,23 @@ def _time_limit(env: Any, in_jax: bool) -> int | None:
     return getattr(getattr(env, "spec", None), "max_episode_steps", None)
 
 
-def simulator_kind(simulator: str | Callable[..., Simulator] | None, workers: int) -> Callable[..., Simulator]:
-    """Returns the class of the named simulator; if none is named, the one for this number of workers."""
+def simulator_kind(
+    simulator: str | Callable[..., Simulator] | None, workers: int, step_timeout: float | None = None
+) -> Callable[..., Simulator]:
+    """Returns the class of the named simulator; if none is named, the one for this number of workers.
+
+    A step that does not return can be ended with its process only, so a step timeout needs workers, if only one.
+    """
     workers = checks.integer("workers", workers, least=1)
     if simulator is None:
-        simulator = "gymnasium" if workers == 1 else "workers"
+        simulator = "gymnasium" if workers == 1 and step_timeout is None else "workers"
+    timeout = {} if step_timeout is None else {"timeout": checks.not_negative("step_timeout", step_timeout)}
+    if step_timeout == 0:
+        raise ValueError("step_timeout must be positive, in seconds, got 0")
+    if step_timeout is not None and isinstance(simulator, str) and simulator not in ("workers", "ray"):
+        raise ValueError(
+            f"step_timeout must be None with simulator {simulator!r}, which nothing can interrupt, got {step_timeout}"
+        )
     if callable(simulator):
         named = "a function that makes a simulator"
         instead = "give the function the number, as in partial(RaySimulator, num_actors=...)"
@@ -86,10 +99,10 @@ def simulator_kind(simulator: str | Callable[..., Simulator] | None, workers: in
     if workers != 1 and simulator != "workers":
         raise ValueError(f"workers must be 1 with {named}, got {workers}: {instead}")
     if callable(simulator):
-        return simulator
+        return partial(simulator, **timeout) if timeout else simulator
     module, _, name = _CLASSES[simulator].partition(":")
     kind: Callable[..., Simulator] = getattr(import_module(module), name)
-    return partial(kind, workers=workers) if simulator == "workers" else kind
+    return partial(kind, workers=workers, **timeout) if simulator == "workers" else partial(kind, **timeout)
 
 
 def is_simulator(env: Any) -> bool:
@@ -110,6 +123,8 @@ def environment_kind(env: Any) -> EnvironmentKind:
     """Returns the kind of environment that the user passed, found out without importing JAX."""
     if isinstance(env, str):
         return "id"
+    if isinstance(env, type):  # a function that makes an environment, and not one with these methods
+        return "other"
     if type(env).__module__ == "rido.simulators.jax.envs":
         return "jax"
     if hasattr(env, "step_env"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,10 @@ from rido.core.trajectories import Trajectories, starts_of
 from rido.policies.base import Policy
 from rido.policies.observations import stack, take
 from rido.policies.resolve import resolve_policy
-from rido.simulators.base import Capabilities, Observed, SimulationError
+from rido.simulators.base import Capabilities, Observed, Position, SimulationError
 from rido.simulators.environments import Environments, SlotError, Slots, Step, open_environments
 from rido.simulators.identity import environment_fingerprint
+from rido.simulators.repeatability import GlobalState, find_notes
 from rido.simulators.requests import check_request
 from rido.storage.fingerprint import fingerprint
 
@@ -31,6 +32,9 @@ class EnvironmentsSimulator:
     def __init__(self, envs: Environments, policy: Policy, horizon: int) -> None:
         self._envs = envs
         self._horizon = horizon
+        self._rollout: _Rollout | None = None
+        self._calling: Literal["reset", "policy", "step"] = "reset"
+        self._notes: dict[str, None] = {}  # in the order in which they were found
         self.policy = policy
         self.num_envs = envs.most
         self.observation_space = envs.observation_space
@@ -38,7 +42,13 @@ class EnvironmentsSimulator:
     @property
     def capabilities(self) -> Capabilities:
         """It returns observations."""
-        return Capabilities(observes=True, policy=self.policy, load_policy=lambda: self.policy)
+        return Capabilities(
+            observes=True,
+            policy=self.policy,
+            load_policy=lambda: self.policy,
+            check_seeds=self.check_seeds,
+            notes=tuple(self._notes),
+        )
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
         return self._run(lengths, seeds, observing=False).trajectories()
@@ -49,6 +59,7 @@ class EnvironmentsSimulator:
 
     def starts(self, seeds: Sequence[int]) -> Any:
         batches, size = [], self._envs.provide(len(seeds))
+        self._rollout, self._calling = None, "reset"
         for first in range(0, len(seeds), size):
             part = list(seeds[first : first + size])
             try:
@@ -58,32 +69,52 @@ class EnvironmentsSimulator:
             batches.append(self._envs.observe(slots))
         return stack(batches)
 
+    def check_seeds(self, seeds: Sequence[int]) -> tuple[str, ...]:
+        """Checks that resets and actions repeat; see :class:`rido.simulators.base.Capabilities`."""
+        self._envs.provide(1)
+        return find_notes(self._envs, self.policy, seeds)
+
     def close(self) -> None:
         """Closes the environments that were made here."""
         self._envs.close()
 
+    def position(self) -> Position:
+        """Returns where a request is; may be called from another thread during it."""
+        calls, slot, rollout = self._envs.calls, self._envs.slot, self._rollout
+        if rollout is None:
+            return Position(calls, self._calling, slot, 0)
+        return Position(calls, self._calling, *rollout.place(slot))
+
     def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], *, observing: bool) -> _Rollout:
         lengths = check_request(lengths, seeds, self._horizon)
-        rollout = _Rollout(lengths, seeds, self._envs.provide(lengths.size))
+        rollout = self._rollout = _Rollout(lengths, seeds, self._envs.provide(lengths.size))
+        before = GlobalState()
         try:
             while rollout.busy.size:
                 if rollout.new.size:
+                    self._calling = "reset"
                     self._envs.reset(rollout.new, rollout.seeds(rollout.new))
                 observations = self._envs.observe(rollout.busy)
                 if observing:
                     rollout.record_observations(rollout.busy, observations)
-                finished = rollout.record_step(self._envs.step(rollout.busy, self._act(observations, rollout)))
+                    observations = take(observations, np.arange(rollout.busy.size))  # the policy may write into it
+                self._calling = "policy"
+                actions = self._act(observations, rollout)
+                self._calling = "step"
+                finished = rollout.record_step(self._envs.step(rollout.busy, actions))
                 if observing and finished.size:
                     rollout.record_observations(finished, self._envs.observe(finished))
                 rollout.start(finished)
         except SlotError as error:
             raise rollout.failure(error.slot, error.reason) from error.__cause__
+        self._rollout = None
+        self._notes.update(dict.fromkeys(before.notes()))
         return rollout
 
     def _act(self, observations: Any, rollout: _Rollout) -> NDArray[Any]:
         try:
             return self.policy(observations, rollout.generators(self.policy.draws))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SlotError(int(rollout.busy[0]), f"the policy raised {error!r}") from error
 
 
@@ -221,9 +252,14 @@ class _Rollout:
             self._generators[row] = np.random.default_rng([int(self._seeds[row]), 1])
         return [self._generators[row] for row in self._rows.tolist()]
 
-    def failure(self, slot: int, reason: str) -> SimulationError:
+    def place(self, slot: int) -> tuple[int, int]:
+        """Returns the trajectory in a slot and its step."""
         row = int(self._trajectory[slot])
-        return SimulationError(row, int(self._steps[row]), int(self._seeds[row]), reason)
+        return row, int(self._steps[row])
+
+    def failure(self, slot: int, reason: str) -> SimulationError:
+        row, step = self.place(slot)
+        return SimulationError(row, step, int(self._seeds[row]), reason)
 
     def trajectories(self) -> Trajectories:
         return Trajectories(self._rewards, self._lengths, self._steps)

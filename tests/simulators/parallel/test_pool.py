@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from environments import Faulty, Mortal
 from rido.simulators import SimulationError, trajectory_seeds
+from rido.simulators.base import Position
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel import pool
 from rido.simulators.parallel.pool import PoolSimulator, WorkerError, split
@@ -90,7 +91,7 @@ class Silent(LocalPool):
         (waiting,) = self.inbox.values()
         if self.asked:
             self.asked, self.calls = False, self.calls + self.moves_on
-            return [(0, Heartbeat(self.calls))]
+            return [(0, Heartbeat(Position(self.calls, "step", 0, 5)))]
         if waiting and (waiting[0][0] == "open" or self.now > 1000):
             return super()._poll(seconds)
         return []

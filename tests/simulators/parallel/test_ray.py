@@ -1,6 +1,7 @@
 """Ray: the same numbers on a cluster of several nodes, some of which are lost on the way."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -14,12 +15,13 @@ from environments import Faulty, Mortal
 from helpers import needs
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.parallel.pool import WorkerError
 from traps import Trap, assert_same, tanh_policy, zeros
 
 ray = needs("ray", "ray")
 cluster_utils = needs("ray.cluster_utils", "ray")
 
-from rido.simulators.parallel.ray import RaySimulator  # noqa: E402
+from rido.simulators.parallel.ray import RaySimulator, _require_answer  # noqa: E402
 
 LENGTHS = np.random.default_rng(3).integers(1, 41, 200)
 SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
@@ -121,6 +123,41 @@ def test_errors_in_trajectories_are_passed_on(cluster):
     ):
         simulator.rollout(LENGTHS, SEEDS)
     assert caught.value.seed == SEEDS[caught.value.trajectory]
+
+
+@pytest.mark.parametrize(
+    ("num_cpus", "missing"),
+    [
+        (1, "one needs num_cpus=1, and 0 of the cluster's 4 CPUs are free"),
+        (64, "num_cpus=64, and the cluster has 4 CPUs"),
+    ],
+)
+def test_a_full_cluster_is_named(cluster, num_cpus, missing):
+    holders = [ray.remote(num_cpus=1)(Holder).remote() for _ in range(4)]
+    ray.get([holder.hold.remote() for holder in holders])
+    try:
+        with pytest.raises(WorkerError, match=rf"no actor got ready within 3 seconds \(start_timeout\): .*{missing}"):
+            RaySimulator(Mortal, zeros, num_actors=1, num_cpus=num_cpus, horizon=40, start_timeout=3)
+    finally:
+        for holder in holders:
+            ray.kill(holder)
+
+
+class Holder:
+    def hold(self):
+        return True
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_an_address_without_a_cluster_is_named(answers, monkeypatch):
+    monkeypatch.setattr("rido.simulators.parallel.ray._CONNECT_SECONDS", 6.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        if not answers:
+            server.close()
+        reason = "it is no Ray cluster" if answers else r"\[Errno 111\] Connection refused"
+        with pytest.raises(ConnectionError, match=f"must be of a running Ray cluster, got '{address}': {reason}"):
+            _require_answer(address)
 
 
 SCRIPT = """

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.trajectories import Trajectories
 from rido.policies.observations import stack, take
-from rido.simulators.base import Capabilities, Observed, PolicyInfo
+from rido.simulators.base import Capabilities, Observed, PolicyInfo, Position, SimulationError
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel.serialization import deserialize, serialize
 from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
@@ -52,6 +52,7 @@ class Chunk:
     rows: NDArray[np.intp]
     call: tuple[str, tuple[Any, ...]]  # the simulator's method and its arguments
     failures: list[str] = field(default_factory=list)  # why it was lost with a worker, each time
+    hung_at: list[tuple[int, int] | None] = field(default_factory=list)  # trajectory and step; None if not known
 
 
 @dataclass(eq=False)
@@ -60,7 +61,7 @@ class _WorkerState:
     ready: bool = False
     pid: int = 0
     chunks: deque[Chunk] = field(default_factory=deque)
-    policy_calls: int = -1
+    position: Position | None = None  # in its first chunk, by the last heartbeat
     asked: bool = False  # for a heartbeat that has not come yet
 
 
@@ -71,7 +72,8 @@ class PoolSimulator(ABC):
         env: an id, or a function that makes an environment.
         policy: as in :class:`GymnasiumSimulator`; functions, models and an agent's files are sent to the workers.
         horizon: as in :class:`GymnasiumSimulator`.
-        timeout: seconds without a single step after which a worker counts as stuck.
+        timeout: seconds without a single step or reset after which a worker counts as stuck and is replaced. A
+            trajectory that gets stuck at the same step again is an error.
         max_failures: how often the same trajectories may be lost with a worker; once more is an error.
         **settings: ``gamma``, ``env_kwargs``, ``num_envs`` (in each worker) and ``deterministic``, as in
             :class:`GymnasiumSimulator`.
@@ -100,6 +102,7 @@ class PoolSimulator(ABC):
         self._next_number = self._first_number = 0  # of the next chunk, and of the present request's first one
         self._failed_starts: list[str] = []
         self._ready: Ready | None = None
+        self._notes: dict[str, None] = {}  # in the order in which they were found
         self.failures = 0
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
@@ -126,7 +129,18 @@ class PoolSimulator(ABC):
     def capabilities(self) -> Capabilities:
         """It returns observations."""
         load_policy = lambda: self._simulator_here().policy  # noqa: E731
-        return Capabilities(observes=True, policy=self.policy, load_policy=load_policy)
+        return Capabilities(
+            observes=True,
+            policy=self.policy,
+            load_policy=load_policy,
+            check_seeds=self.check_seeds,
+            notes=tuple(self._notes),
+        )
+
+    def check_seeds(self, seeds: Sequence[int]) -> tuple[str, ...]:
+        """Checks in one worker that resets and actions repeat; see :class:`rido.simulators.base.Capabilities`."""
+        (notes,) = self._run("check_seeds", [(np.arange(len(seeds)), (list(seeds),))])
+        return tuple(notes)
 
     def _simulator_here(self) -> GymnasiumSimulator:
         """Returns the workers' simulator, made in this process, for its policy and its fingerprint."""
@@ -182,10 +196,16 @@ class PoolSimulator(ABC):
         if not self._workers:
             raise ValueError(f"{method}() was called after close()")
         costs = np.ones(len(seeds), dtype=np.int64) if lengths is None else lengths
-        self._first_number, chunks = self._next_number, {}
+        parts: list[tuple[NDArray[np.intp], tuple[Any, ...]]] = []
         for rows in split(costs, len(self._workers), self.num_envs // len(self._workers)):
             chosen = [seeds[row] for row in rows.tolist()]
-            arguments = (chosen,) if lengths is None else (lengths[rows], chosen)
+            parts.append((rows, (chosen,) if lengths is None else (lengths[rows], chosen)))
+        return self._run(method, parts), np.concatenate([rows for rows, _ in parts])
+
+    def _run(self, method: str, parts: Sequence[tuple[NDArray[np.intp], tuple[Any, ...]]]) -> list[Any]:
+        """Runs a method of the workers' simulators for each part, its rows of the request and arguments."""
+        self._first_number, chunks = self._next_number, {}
+        for rows, arguments in parts:
             chunks[self._next_number] = Chunk(self._next_number, rows, (method, arguments))
             self._next_number += 1
         self._waiting = deque(chunks.values())
@@ -196,7 +216,8 @@ class PoolSimulator(ABC):
                     if isinstance(event, Raised):
                         event.throw(chunks[event.number].rows)
                     results[event.number] = event.value
-        return [results[number] for number in chunks], np.concatenate([chunk.rows for chunk in chunks.values()])
+                    self._notes.update(dict.fromkeys(event.notes))
+        return [results[number] for number in chunks]
 
     def _handle_events(self) -> list[Done | Raised]:
         """Sends waiting chunks, then waits for events and handles them; returns the answers to chunks."""
@@ -208,11 +229,11 @@ class PoolSimulator(ABC):
                 case Gone(reason):
                     self._replace(slot, reason)
                     continue
-                case Heartbeat(policy_calls):
+                case Heartbeat(position):
                     worker.asked = False
-                    if policy_calls == worker.policy_calls:
+                    before, worker.position = worker.position, position
+                    if before is not None and position.calls == before.calls:
                         continue
-                    worker.policy_calls = policy_calls
                 case Ready():
                     worker.ready, worker.pid = True, event.pid
                     self._ready = event
@@ -220,6 +241,7 @@ class PoolSimulator(ABC):
                 case Raised(number=None):
                     event.throw()
                 case Done() | Raised():
+                    worker.position = None
                     worker.chunks = deque(chunk for chunk in worker.chunks if chunk.number != event.number)
                     answers.append(event)
             worker.last_progress = time.monotonic()
@@ -251,10 +273,27 @@ class PoolSimulator(ABC):
                 if silent > self._start_seconds:
                     self._replace(slot, f"was not ready after {self._start_seconds:g} seconds")
             elif worker.chunks and silent > self._timeout:
+                # A call that holds the interpreter's lock lets no heartbeat through: then its place is not known.
+                self._check_hang(worker.chunks[0], None if worker.asked else worker.position)
                 self._replace(slot, f"took no step for {self._timeout:g} seconds (timeout)")
             elif worker.chunks and silent > self._timeout / 4 and not worker.asked:
                 worker.asked = True
                 self._send(slot, None)
+
+    def _check_hang(self, chunk: Chunk, position: Position | None) -> None:
+        """Raises if a chunk was stuck at the same place before, or where its worker cannot tell the place."""
+        place = None if position is None else (position.trajectory, position.step)
+        if place not in chunk.hung_at:
+            chunk.hung_at.append(place)
+            return
+        seeds, waited = chunk.call[1][-1], f"within {self._timeout:g} seconds (timeout), also when it was run again"
+        if position is None:
+            raise WorkerError(f"one of {len(seeds)} trajectories (seeds {_first_of(seeds)}) took no step {waited}")
+        row, what = (
+            position.trajectory,
+            "policy" if position.calling == "policy" else f"environment's {position.calling}",
+        )
+        raise SimulationError(int(chunk.rows[row]), position.step, seeds[row], f"the {what} did not return {waited}")
 
     def _start(self, slot: int) -> None:
         self._workers[slot] = _WorkerState(time.monotonic())
@@ -269,18 +308,23 @@ class PoolSimulator(ABC):
         self._waiting.extendleft(chunk for chunk in reversed(lost) if chunk.number >= self._first_number)
         if not was_ready:
             self._failed_starts.append(reason)
-            if len(self._failed_starts) > self._max_failures:
+            waited_twice = "was not ready" in reason and self._failed_starts.count(reason) > 1
+            if len(self._failed_starts) > self._max_failures or waited_twice:
                 raise WorkerError(f"no worker gets ready: {'; '.join(self._failed_starts)}")
         elif lost:
             running = lost[0]
             running.failures.append(reason)
             if len(running.failures) > self._max_failures:
-                seeds = ", ".join(map(str, running.call[1][-1][:3]))
+                seeds = _first_of(running.call[1][-1])
                 raise WorkerError(
-                    f"{running.rows.size} trajectories (seeds {seeds}, ...) were lost with their worker "
+                    f"{running.rows.size} trajectories (seeds {seeds}) were lost with their worker "
                     f"{len(running.failures)} times, more than max_failures={self._max_failures}: "
                     f"{'; '.join(running.failures)}"
                 )
+
+
+def _first_of(seeds: Sequence[int]) -> str:
+    return ", ".join([*map(str, seeds[:3]), *(["..."] if len(seeds) > 3 else [])])
 
 
 def split(costs: NDArray[np.int64], workers: int, num_envs: int) -> list[NDArray[np.intp]]:

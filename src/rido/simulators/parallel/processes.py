@@ -10,14 +10,11 @@ import socket
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from rido.core import checks
 from rido.simulators.parallel.pool import Chunk, PoolSettings, PoolSimulator
 from rido.simulators.parallel.worker import Event, Gone, RemoteSimulator
-
-if TYPE_CHECKING:
-    pass
 
 _THREADED_LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "VECLIB_MAXIMUM", "NUMEXPR_NUM")
 _WORKER_CODE = (
@@ -94,6 +91,7 @@ class _WorkerProcess:
                 [sys.executable, "-c", _WORKER_CODE, str(theirs.fileno()), json.dumps(sys.path)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=2,  # what an environment prints must not get between the results
                 env={**os.environ, **{f"{library}_THREADS": "1" for library in _THREADED_LIBRARIES}},
             )
         self.connection = Connection(ours.detach())

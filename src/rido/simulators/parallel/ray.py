@@ -2,10 +2,15 @@
 
 import importlib
 import logging
+import os
+import socket
+import subprocess
+import sys
+import time
 from typing import Any, Unpack
 
 from rido.core import checks
-from rido.simulators.parallel.pool import Chunk, PoolSettings, PoolSimulator
+from rido.simulators.parallel.pool import Chunk, PoolSettings, PoolSimulator, WorkerError
 from rido.simulators.parallel.worker import Event, Gone, RemoteSimulator
 
 try:
@@ -13,6 +18,7 @@ try:
 except ImportError as error:
     raise ImportError('RaySimulator needs ray: pip install "rido[ray]"') from error
 
+_CONNECT_SECONDS = 30.0  # that a cluster gets to answer
 _OBJECT_STORE_BYTES = 200 * 2**20  # of a cluster started here: rewards are small
 
 
@@ -29,7 +35,8 @@ class RaySimulator(PoolSimulator):
 
     An actor that dies, alone or with its node, is replaced where the cluster has room, and its trajectories are run
     again with the same seeds; so are those whose results were lost on the way. Results are the same for any number of
-    actors, bit for bit where the machines have the same kind of processor.
+    actors, bit for bit where the machines have the same kind of processor. If the raylet of this machine is killed, Ray
+    ends this process.
 
     Args:
         env: see :class:`rido.simulators.parallel.pool.PoolSimulator`.
@@ -38,6 +45,7 @@ class RaySimulator(PoolSimulator):
             already, else a new one on this machine, which :meth:`close` ends.
         num_actors: number of actors; if not given, as many as the cluster has processors.
         num_cpus: processors that an actor reserves.
+        start_timeout: seconds to wait while no actor at all is ready, for room in the cluster too.
         **settings: ``horizon``, ``timeout`` and so on; see there.
 
     Attributes:
@@ -52,12 +60,14 @@ class RaySimulator(PoolSimulator):
         address: str | None = None,
         num_actors: int | None = None,
         num_cpus: float = 1,
+        start_timeout: float = 120.0,
         **settings: Unpack[PoolSettings],
     ) -> None:
         if num_actors is not None:
             num_actors = checks.integer("num_actors", num_actors, least=1)
         super().__init__(env, policy, **settings)
-        self._start_seconds = float("inf")  # an actor may have to wait for room
+        self._start_seconds = float("inf")  # an actor may have to wait for room, while others collect
+        self._start_timeout, self._last_ready, self._num_cpus = float(start_timeout), time.monotonic(), num_cpus
         self._connected_here = not ray.is_initialized()
         if self._connected_here:
             _connect(address, num_actors, num_cpus)
@@ -97,6 +107,23 @@ class RaySimulator(PoolSimulator):
                 lost[slot] = f"was lost ({str(error).splitlines()[0]})"
         return events + [(slot, Gone(reason)) for slot, reason in lost.items()]
 
+    def _check_timeouts(self) -> None:
+        super()._check_timeouts()
+        if any(worker.ready for worker in self._workers.values()):
+            self._last_ready = time.monotonic()
+        elif time.monotonic() - self._last_ready > self._start_timeout:
+            raise WorkerError(
+                f"no actor got ready within {self._start_timeout:g} seconds (start_timeout): {self._room()}"
+            )
+
+    def _room(self) -> str:
+        free, there = (found.get("CPU", 0.0) for found in (ray.available_resources(), ray.cluster_resources()))
+        if there < self._num_cpus:
+            return f"one needs num_cpus={self._num_cpus:g}, and the cluster has {there:g} CPUs"
+        if free < self._num_cpus:
+            return f"one needs num_cpus={self._num_cpus:g}, and {free:g} of the cluster's {there:g} CPUs are free"
+        return "the cluster has room, so its environment or its policy takes longer to load"
+
     def _shut_down(self) -> None:
         if not ray.is_initialized():
             return
@@ -109,9 +136,27 @@ class RaySimulator(PoolSimulator):
 
 
 def _connect(address: str | None, num_actors: int | None, num_cpus: float) -> None:
-    settings: dict[str, Any] = {"address": address}
+    # What actors print stays in Ray's own logs, and does not get between the results.
+    settings: dict[str, Any] = dict(address=address, log_to_driver=False)
     if address is None:
         processors = None if num_actors is None else max(1, round(num_actors * num_cpus))
         memory = dict(object_store_memory=_OBJECT_STORE_BYTES)
-        settings = dict(address="local", num_cpus=processors, include_dashboard=False, log_to_driver=False, **memory)
+        settings |= dict(address="local", num_cpus=processors, include_dashboard=False, **memory)
+    else:
+        _require_answer(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
     ray.init(**settings, logging_level=logging.WARNING)
+
+
+def _require_answer(address: str) -> None:
+    """Raises unless a Ray cluster answers at this address: ``ray.init`` would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+        if not address.startswith("ray://"):  # Ray's client gives up by itself
+            check = [sys.executable, "-P", "-m", "ray.scripts.scripts", "health-check", "--address", address]
+            subprocess.run(check, timeout=_CONNECT_SECONDS, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    except (OSError, OverflowError, subprocess.SubprocessError) as error:
+        reason = "it is no Ray cluster" if isinstance(error, subprocess.SubprocessError) else str(error)
+        raise ConnectionError(f"address must be of a running Ray cluster, got {address!r}: {reason}") from error

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies.base import Generators, Policy
-from rido.simulators.base import SimulationError
+from rido.simulators.base import Position, SimulationError
+from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel.serialization import deserialize
 
 
@@ -36,10 +36,11 @@ class Ready:
 
 @dataclass(frozen=True)
 class Done:
-    """Event: a chunk is finished."""
+    """Event: a chunk is finished; notes are the simulator's."""
 
     number: int
     value: Any
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,9 @@ class Raised:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Event: how often a worker's policy was called so far."""
+    """Event: where a worker is in its chunk."""
 
-    policy_calls: int
+    position: Position
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,7 @@ class RemoteSimulator:
 
     def __init__(self, content: bytes) -> None:
         self._content = content
-        self._simulator: Any = None
-        self._policy: _CountedPolicy | None = None
+        self._simulator: GymnasiumSimulator | None = None
 
     def open(self) -> Event:
         """Makes the environments and loads the policy."""
@@ -104,30 +104,19 @@ class RemoteSimulator:
         except Exception as error:
             return Raised.catch(None, error)
         policy = RemotePolicy(simulator.policy.name, simulator.policy.reproducible)
-        simulator.policy = self._policy = _CountedPolicy(simulator.policy)
         self._simulator = simulator
         return Ready(os.getpid(), simulator.num_envs, simulator.observation_space, policy)
 
     def run(self, number: int, method: str, arguments: tuple[Any, ...]) -> Event:
         """Runs a chunk."""
+        assert self._simulator is not None
         try:
-            return Done(number, getattr(self._simulator, method)(*arguments))
+            value = getattr(self._simulator, method)(*arguments)
+            return Done(number, value, self._simulator.capabilities.notes)
         except Exception as error:
             return Raised.catch(number, error)
 
     def heartbeat(self) -> Event:
         """Reports progress; may be called from another thread during :meth:`run`."""
-        return Heartbeat(0 if self._policy is None else self._policy.calls)
-
-
-class _CountedPolicy(Policy):
-    """A policy whose calls are counted: as long as their number grows, the worker is not stuck."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.name, self.reproducible, self.draws = policy.name, policy.reproducible, policy.draws
-        self._policy = policy
-        self.calls = 0
-
-    def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
-        self.calls += 1
-        return self._policy(observations, generators)
+        assert self._simulator is not None
+        return Heartbeat(self._simulator.position())

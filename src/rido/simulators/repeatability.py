@@ -1,0 +1,95 @@
+"""Does the same seed give the same trajectory? Checked without a single step, so that it costs no budget.
+
+Three kinds of evidence: the same reset twice, with another one in between, must give the same first observation; the
+policy must give the same actions for the same observations and generators; and collecting must not draw from the global
+generators of numpy, Python and torch. Gymnasium's wrappers that rescale by what they saw before are known by class.
+
+What stays unseen: random numbers that ``step`` alone draws, from a generator of the environment's own that its seed
+does not reach, and state that changes with steps alone. To see those, steps would have to be taken twice.
+"""
+
+import random
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rido.policies.base import Policy
+from rido.policies.observations import take
+from rido.simulators.environments import Environments
+
+_ROWS, _CALLS = 8, 4  # of the policy: a coin that it tosses for each row shows in all but 1 of 2^24 checks
+
+
+class GlobalState:
+    """The state of the global random generators of this process: numpy's, Python's, and torch's if it is imported."""
+
+    def __init__(self) -> None:
+        state: Any = np.random.get_state(legacy=True)  # noqa: NPY002 - it is the global state that is meant
+        self._numpy = state
+        self._states: dict[str, Any] = {
+            "numpy.random": (state[1].tobytes(), *state[2:]),
+            "random": random.getstate(),
+        }
+        self._torch = sys.modules["torch"].get_rng_state() if "torch" in sys.modules else None
+        if self._torch is not None:
+            self._states["torch"] = (self._torch.numpy().tobytes(),)
+
+    def notes(self) -> list[str]:
+        """Returns a note for each generator that was used since then."""
+        now = GlobalState()
+        used = [name for name, state in self._states.items() if state != now._states[name]]
+        return [
+            f"the global random numbers of {name} were used while collecting, which the seed does not control"
+            for name in used
+        ]
+
+    def restore(self) -> None:
+        """Puts all generators back into this state."""
+        np.random.set_state(self._numpy)  # noqa: NPY002
+        random.setstate(self._states["random"])
+        if self._torch is not None:
+            sys.modules["torch"].set_rng_state(self._torch)
+
+
+def find_notes(envs: Environments, policy: Policy, seeds: Sequence[int]) -> tuple[str, ...]:
+    """Returns reasons why the same seed does not give the same trajectory; see the module.
+
+    Args:
+        envs: the sub-environments, of which the first one is reset.
+        policy: what acts.
+        seeds: two different ones.
+    """
+    notes, before = envs.notes(), GlobalState()
+    try:
+        first, _, again = (_first_observation(envs, seed) for seed in (seeds[0], seeds[1], seeds[0]))
+        if not _same(first, again):
+            notes.append("the environment's first observation differs when it is reset with the same seed again")
+        rows = np.zeros(_ROWS, dtype=np.intp)
+        actions = [
+            np.asarray(policy(take(again, rows), [np.random.default_rng([seeds[0], 1]) for _ in rows]))
+            for _ in range(_CALLS)
+        ]
+        if policy.reproducible and not all(_same(actions[0], other) for other in actions[1:]):
+            notes.append(f"{policy.name} acts differently when it gets the same observation again")
+    except (Exception, SystemExit):
+        return ()  # the first trajectory fails in the same way, and its error says where
+    finally:
+        before.restore()
+    return tuple(notes)
+
+
+def _first_observation(envs: Environments, seed: int) -> Any:
+    slot = np.zeros(1, dtype=np.intp)
+    envs.reset(slot, [seed])
+    return envs.observe(slot)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return all(_same(part, other[key]) for key, part in one.items())
+    if isinstance(one, tuple):
+        return all(_same(*parts) for parts in zip(one, other, strict=True))
+    numeric = np.issubdtype(np.asarray(one).dtype, np.number)
+    return np.array_equal(one, other, equal_nan=bool(numeric))
