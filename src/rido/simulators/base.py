@@ -169,6 +169,15 @@ def describe(simulator: Any) -> Capabilities:
     return Capabilities(observes=observes, summarises=summarises)
 
 
+def close(simulator: Any) -> tuple[str, ...]:
+    """Closes a simulator. Returns a warning if that fails, which is no reason to lose what was collected."""
+    try:
+        simulator.close()
+    except (Exception, SystemExit) as error:
+        return (f"closing the environment raised {error!r:.300}",)
+    return ()
+
+
 class SimulationError(RuntimeError):
     """A trajectory that could not be collected.
 

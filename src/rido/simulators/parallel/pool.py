@@ -40,6 +40,7 @@ class PoolSettings(TypedDict, total=False):
     env_kwargs: Mapping[str, Any] | None
     num_envs: int | None
     deterministic: bool
+    trust: bool
     timeout: float
     max_failures: int
 
@@ -73,7 +74,7 @@ class PoolSimulator(ABC):
         horizon: as in :class:`GymnasiumSimulator`.
         timeout: seconds without a single step after which a worker counts as stuck.
         max_failures: how often the same trajectories may be lost with a worker; once more is an error.
-        **settings: ``gamma``, ``env_kwargs``, ``num_envs`` (in each worker) and ``deterministic``, as in
+        **settings: ``gamma``, ``env_kwargs``, ``num_envs`` (in each worker), ``deterministic`` and ``trust``, as in
             :class:`GymnasiumSimulator`.
 
     Attributes:
