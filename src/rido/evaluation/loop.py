@@ -196,8 +196,8 @@ def _check_memory(schedule: Schedule) -> None:
     needed = _BYTES_PER_TRANSITION * (schedule.transitions + schedule.trajectories)
     if hasattr(os, "sysconf") and needed > (there := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
         raise ValueError(
-            f"budget (or time_budget) must be smaller: the next {schedule.transitions:,} transitions need {needed / 2**30:,.0f} GiB of "
-            f"memory, and there are {there / 2**30:,.0f}"
+            f"budget or time_budget must be smaller: the next {schedule.transitions:,} transitions need "
+            f"{needed / 2**30:,.0f} GiB of memory, and there are {there / 2**30:,.0f}"
         )
 
 
