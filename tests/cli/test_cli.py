@@ -132,16 +132,14 @@ def test_what_cannot_be_done_gets_one_line(arguments, message):
     [
         (["evaluate", "rido/LQG-v0", "--budget", "500"], "--gamma"),
         ([*LQG, "--budget", "many"], "--budget"),
-        ([*LQG, "--critic", "mine"], "'policy', 'fit', 'auto'"),
-        ([*LQG, "--strategy", "best"], "'adaptive', 'uniform', 'robust', 'rido'"),
+        ([*LQG, "--critic", "mine"], "--critic"),
+        ([*LQG, "--strategy", "best"], "--strategy"),
         (["plan", "--budget", "500", "--horizon", "50", "--strategy", "best"], "--strategy"),
         (["improve"], "improve"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments, message):
-    result = rido_command(*arguments, code=2)
-    said = " ".join(result.stderr.replace("│", " ").split())  # a box around the message breaks its lines
-    assert message in said and result.stdout == "" and "Traceback" not in result.stderr
+    assert message in fails(*arguments, code=2)
 
 
 def test_a_file_that_is_no_agent_is_named(tmp_path):

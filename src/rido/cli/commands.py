@@ -3,19 +3,56 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from rido import __version__
 from rido.cli.compare import compare_command
+from rido.cli.console import end_stdout, fail_with
 from rido.cli.envs import envs_command
 from rido.cli.evaluate import evaluate_command
 from rido.cli.plan import plan_command
 from rido.cli.report import report_command
 from rido.cli.reproduce import reproduce_command
 
+_UsageError: Any = typer.BadParameter.__base__  # its module is not public
+
+
+class _Commands(TyperGroup):
+    """All commands. Whatever goes wrong is said in one line: exit code 2 for wrong usage, 1 for anything else."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        try:
+            code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            sys.stdout.flush()
+        except _UsageError as error:
+            code = error.exit_code
+            if type(error).__name__ == "NoArgsIsHelpError":
+                error.show()
+            else:
+                path = "rido" if error.ctx is None else error.ctx.command_path
+                text = " ".join(error.format_message().split())
+                print(f'rido: {text.removesuffix(".")} (see "{path} --help")', file=sys.stderr)
+        except typer.Abort:
+            code = 1
+        except Exception as error:
+            code = fail_with(error)
+        return sys.exit(code or 0) if standalone_mode else code
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="How good is a policy? Its expected return, with the least error for a given number of transitions.",
@@ -47,5 +84,8 @@ app.command("envs")(envs_command)
 
 def main() -> None:
     """Entry point of the ``rido`` command."""
-    sys.path.insert(0, "")  # policies and environments of the working directory, as in ``python -m``
-    app()
+    sys.path.append("")  # modules of the working directory, last: none can take the place of an installed one
+    try:
+        app()
+    finally:
+        end_stdout()

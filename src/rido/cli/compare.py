@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,14 +17,17 @@ from rido.cli.console import (
     EnvKwargOption,
     JsonOption,
     PolicyOption,
+    TrustOption,
+    may_run_code,
     one_line_errors,
     parse_arguments,
     print_json,
     require_writable,
+    stdout_to_stderr,
 )
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.progress import Progress
-from rido.simulators.base import trajectory_seeds
+from rido.simulators.base import close, trajectory_seeds
 from rido.simulators.factory import resolve_horizon
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ def compare_command(
         int | None, typer.Option(help="Steps of a full trajectory (default: from gamma and the time limit).")
     ] = None,
     policy: PolicyOption = None,
+    trust: TrustOption = False,
     strategy: Annotated[list[str], typer.Option(help="A strategy to compare; may be repeated.")] = [  # noqa: B006
         "uniform",
         "robust",
@@ -61,7 +66,7 @@ def compare_command(
     from it, whose mean return is the truth.
     """
     seed = secrets.randbits(32) if seed is None else seed
-    with one_line_errors():
+    with one_line_errors(), stdout_to_stderr():
         figure = None if plot is None else _figure(plot)
         from rido.simulators.gymnasium import GymnasiumSimulator
         from rido.study import compare
@@ -75,11 +80,13 @@ def compare_command(
             env_kwargs=parse_arguments("env-kwarg", env_kwarg),
             num_envs=num_envs,
             deterministic=not stochastic,
+            trust=may_run_code(policy, trust),
         )
         try:
             recorded = _record(simulator, bank, horizon, seed)
         finally:
-            simulator.close()
+            for warning in close(simulator):
+                print(f"rido: warning: {warning}", file=sys.stderr)
         rewards = recorded.rewards
         with Progress(len(budget) * len(strategy) * repetitions, shown=None) as bar:
             comparisons = [

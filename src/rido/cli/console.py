@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import ctypes
 import json
+import os
+import signal
 import sys
+import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
 import typer
 from numpy.typing import ArrayLike, NDArray
 
+from rido.policies.resolve import is_path
+from rido.policies.sb3 import code_needed
+from rido.policies.untrusted import UntrustedFileError
 from rido.simulators.base import SimulationError
 
 ESTIMATE = "What to estimate"
@@ -24,8 +33,16 @@ EnvArgument = Annotated[str, typer.Argument(help="A Gymnasium id: Pendulum-v1, r
 PolicyOption = Annotated[
     str | None,
     typer.Option(
-        help='An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (loading it runs code: '
-        'trust it), an agent\'s npz, "random", or module:function.',
+        help='An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (see --trust), '
+        'an agent\'s npz, "random", or module:function.',
+        rich_help_panel=ESTIMATE,
+    ),
+]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Load an SB3 zip even if it has classes of its own, which runs code in it. RIDO_TRUST=1 does too.",
         rich_help_panel=ESTIMATE,
     ),
 ]
@@ -44,19 +61,117 @@ _PLAIN_BAR = "#"
 
 @contextmanager
 def one_line_errors(*, interrupted: str = "stopped") -> Iterator[None]:
-    """Turns what a user can cause into one line on standard error and exit code 1.
+    """Turns whatever is raised into one line on standard error and exit code 1; RIDO_DEBUG=1 shows the traceback too.
 
     Args:
-        interrupted: what to say when the user presses Ctrl-C.
+        interrupted: what to say on Ctrl-C, SIGTERM and SIGHUP.
     """
     try:
-        yield
+        with _interrupted_by_signals():
+            yield
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
     except KeyboardInterrupt:
-        print(f"rido: {interrupted}", file=sys.stderr)
-        raise typer.Exit(1) from None
-    except (ValueError, ImportError, OSError, SimulationError) as error:
-        print(f"rido: {' '.join(str(error).split())}", file=sys.stderr)
-        raise typer.Exit(1) from None
+        raise typer.Exit(fail(interrupted)) from None
+    except SystemExit as error:
+        by_signal = error.code == signal.SIGTERM  # Ray's handler of SIGTERM exits
+        text = f"the environment, the policy or a module of theirs called sys.exit({error.code!r:.80})"
+        raise typer.Exit(fail(interrupted if by_signal else text)) from None
+    except BaseException as error:
+        raise typer.Exit(fail_with(error)) from None
+
+
+def fail_with(error: BaseException) -> int:
+    """Says in one line on standard error what was raised; returns the exit code."""
+    if os.environ.get("RIDO_DEBUG") == "1":
+        traceback.print_exception(error)
+    text = " ".join(str(error).split())
+    expected = isinstance(error, (ValueError, ImportError, OSError, SimulationError))
+    return fail(text if text and expected else f"{type(error).__name__}: {text}".removesuffix(": "))
+
+
+def fail(text: str) -> int:
+    """Says in one line on standard error what went wrong; returns the exit code."""
+    print(f"rido: {text}", file=sys.stderr)
+    return 1
+
+
+@contextmanager
+def _interrupted_by_signals() -> Iterator[None]:
+    """Makes SIGTERM and SIGHUP interrupt as Ctrl-C does, unless somebody else handles or ignores them."""
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    here = threading.current_thread() is threading.main_thread()  # only there handlers can be set
+    ours = [number for number in numbers if here and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Sends what environments, policies and libraries print to standard error: standard output is for the result.
+
+    It redirects the file descriptor, so prints from C and from child processes are redirected too.
+    """
+    _flush_stdout()
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            kept = os.dup(1)
+        except OSError:  # standard output is closed
+            kept = None
+        try:
+            with contextlib.suppress(OSError):
+                os.dup2(2, 1)
+            yield
+        finally:
+            _flush_stdout()
+            if kept is not None:
+                os.dup2(kept, 1)
+                os.close(kept)
+
+
+def end_stdout() -> None:
+    """Sends whatever is printed from now on to standard error: libraries may print while the process exits."""
+    _flush_stdout()
+    sys.stdout = sys.stderr
+    with contextlib.suppress(OSError):
+        os.dup2(2, 1)
+
+
+def _flush_stdout() -> None:
+    """Writes out what Python and C hold back for standard output."""
+    for stream in (sys.stdout, sys.__stdout__):
+        with contextlib.suppress(OSError, ValueError):
+            if stream is not None:
+                stream.flush()
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # where the C library is not found by its symbols
+        ctypes.CDLL(None).fflush(None)
+
+
+def may_run_code(policy: str | None, trust: bool) -> bool:
+    """Whether an agent's files may run code: the user said so, or says so when asked on a terminal.
+
+    Raises:
+        UntrustedFileError: the files need it, and nobody can be asked.
+    """
+    if trust or os.environ.get("RIDO_TRUST") == "1":
+        return True
+    if policy is None or not is_path(policy) or policy.endswith(".npz"):
+        return False
+    needed = code_needed(policy)
+    if needed is None:
+        return False
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        return typer.confirm(f"rido: {needed}. Run it?", err=True)
+    raise UntrustedFileError(needed)
 
 
 def print_json(content: Mapping[str, Any]) -> None:

@@ -14,10 +14,13 @@ from rido.cli.console import (
     EnvKwargOption,
     JsonOption,
     PolicyOption,
+    TrustOption,
+    may_run_code,
     one_line_errors,
     parse_arguments,
     print_json,
     sparkline,
+    stdout_to_stderr,
 )
 from rido.evaluation.evaluate import STRATEGIES, CriticName, SimulatorName, StrategyName, evaluate
 
@@ -28,6 +31,7 @@ def evaluate_command(
     env: EnvArgument,
     gamma: Annotated[float, typer.Option(help="Discount factor in (0, 1].", rich_help_panel=ESTIMATE)],
     policy: PolicyOption = None,
+    trust: TrustOption = False,
     horizon: Annotated[
         int | None,
         typer.Option(
@@ -100,10 +104,11 @@ def evaluate_command(
 ) -> None:
     """Estimate the expected return of a policy in an environment."""
     kept = f"the same command resumes {run}" if run else "nothing was kept; with --run FILE it could resume"
-    with one_line_errors(interrupted=f"stopped; {kept}"):
+    with one_line_errors(interrupted=f"stopped; {kept}"), stdout_to_stderr():
         result = evaluate(
             env,
             policy,
+            trust=may_run_code(policy, trust),
             gamma=gamma,
             horizon=horizon,
             env_kwargs=parse_arguments("env-kwarg", env_kwarg),

@@ -73,18 +73,20 @@ def _plan(
     budget: int, horizon: int | None, gamma: float | None, strategy: PlanStrategy, weights: Path | None
 ) -> tuple[str, Schedule, NDArray[np.float64] | None]:
     """Returns the schedule's name, the schedule, and the weights by which to judge it."""
+    budget = checks.budget("budget", budget)
     if weights is not None:
         measure = checks.finite_vector("weights", _read_weights(weights), length=horizon)
         return "optimal", Schedule.optimal(measure, budget), measure
     if horizon is None:
         raise ValueError("horizon must be given where there are no weights")
+    horizon = checks.horizon("horizon", horizon)
     if budget < horizon:
         raise ValueError(f"budget must pay for one full trajectory of {horizon} steps, got {budget}")
     if strategy is PlanStrategy.uniform:
         return "uniform", Schedule.uniform(horizon, budget), None
     if gamma is None:
         raise ValueError("gamma must be given for the robust schedule")
-    measure = hoeffding_weights(checks.integer("horizon", horizon, least=1), gamma)
+    measure = hoeffding_weights(horizon, gamma)
     return "robust", Schedule.robust(horizon, budget, gamma=gamma), measure
 
 

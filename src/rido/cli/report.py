@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rido.cli.console import JsonOption, one_line_errors, print_json
+from rido.cli.console import JsonOption, one_line_errors, print_json, stdout_to_stderr
 
 
 def report_command(
@@ -16,7 +16,7 @@ def report_command(
     as_json: JsonOption = False,
 ) -> None:
     """Write a self-contained HTML page about a recorded run."""
-    with one_line_errors():
+    with one_line_errors(), stdout_to_stderr():
         from rido.evaluation.recorded import read_run
         from rido.plots.report import write_report
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rido.cli.console import JsonOption, one_line_errors, print_json
+from rido.cli.console import JsonOption, one_line_errors, print_json, stdout_to_stderr
 
 _AGAIN = "stopped; the same command goes on where it was"
 
@@ -21,7 +21,7 @@ def reproduce_command(
     out: Annotated[Path, typer.Option(help="Folder for data, pictures and the page.")] = Path("reproduction"),
     agents: Annotated[
         str | None,
-        typer.Option(help='A folder of RL Baselines3 Zoo agents, or "hub" to download them (loading them runs code).'),
+        typer.Option(help='A folder of RL Baselines3 Zoo agents, or "hub" to download them.'),
     ] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Processes to work in (default: one per core).")] = None,
     as_json: JsonOption = False,
@@ -30,7 +30,7 @@ def reproduce_command(
 
     All data, the pictures and a page are written to a folder. A command that was stopped goes on where it was.
     """
-    with one_line_errors(interrupted=_AGAIN):
+    with one_line_errors(interrupted=_AGAIN), stdout_to_stderr():
         from rido.paper import reproduce
 
         claims = reproduce(section, runs=runs, out=out, agents=agents, processes=processes)

@@ -5,6 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+MOST_TRANSITIONS = 10**15
+"""Transitions of a budget at most; 2^53 is 9e15."""
+
+MOST_STEPS = 10**8
+"""Steps of a horizon at most."""
+
 
 def integer(name: str, value: Any, *, least: int) -> int:
     """Returns ``value`` as an int of at least ``least``."""
@@ -12,6 +18,22 @@ def integer(name: str, value: Any, *, least: int) -> int:
     number = int(value) if whole else least - 1
     if number < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return number
+
+
+def budget(name: str, value: Any) -> int:
+    """Returns ``value`` as a number of transitions; beyond ``MOST_TRANSITIONS`` counts are not exact in floats."""
+    number = integer(name, value, least=1)
+    if number > MOST_TRANSITIONS:
+        raise ValueError(f"{name} must be at most {MOST_TRANSITIONS:.0e} transitions, got {value!r:.80}")
+    return number
+
+
+def horizon(name: str, value: Any) -> int:
+    """Returns ``value`` as a number of time steps; schedules have a count for each."""
+    number = integer(name, value, least=1)
+    if number > MOST_STEPS:
+        raise ValueError(f"{name} must be at most {MOST_STEPS:.0e} steps, got {value!r:.80}")
     return number
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from rido.evaluation.recorded import time_spent
 from rido.evaluation.result import Evaluation
 from rido.evaluation.time_budget import TimeBudget
 from rido.simulators import factory
-from rido.simulators.base import Simulator, describe
+from rido.simulators.base import Simulator, close, describe
 from rido.simulators.identity import environment_name, identities
 from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
 
@@ -55,6 +56,7 @@ def evaluate(
     step_timeout: float | None = None,
     run: str | Path | None = None,
     progress: bool | None = None,
+    trust: bool = True,
 ) -> Evaluation:
     """Estimates the expected discounted return of a policy with the least error for a budget of transitions.
 
@@ -103,6 +105,8 @@ def evaluate(
         run: a file that records the run. If it exists, the run resumes. Policies, critics and simulators are known by
             their content, or by an attribute ``fingerprint`` if they have one.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
+        trust: whether the files of an SB3 zip may run code when they are loaded. Agents made of the classes of SB3,
+            torch, Gymnasium and numpy load without; see :func:`rido.policies.sb3.load_agent`.
 
     Returns:
         The estimate, its error bars, and where the samples went.
@@ -134,12 +138,14 @@ def evaluate(
         reward_range = checks.reward_range("reward_range", reward_range)
         if critic is not None:
             raise ValueError(f"reward_range must come without a critic, whose residual has no range, got {critic!r}")
+    if time_budget is not None:
+        time_budget = checks.not_negative("time_budget", time_budget)
     if seed is not None:
         seed = checks.integer("seed", seed, least=0)
     if budget is None and time_budget is None:
         raise ValueError("budget must be given, in transitions, or time_budget, in seconds")
     if budget is not None:
-        make(horizon=horizon, budget=budget, gamma=gamma)  # raises before anything is started
+        make(horizon=horizon, budget=checks.budget("budget", budget), gamma=gamma)  # raises before anything is started
 
     def prepare(running: Simulator) -> Task:
         timing, size, chosen = None, budget or 0, make
@@ -197,6 +203,7 @@ def evaluate(
         env_kwargs=env_kwargs,
         num_envs=num_envs,
         deterministic=deterministic,
+        **({} if trust else {"trust": False}),  # simulators of the user's own need not know it
     )
     try:
         configuration = {
@@ -205,9 +212,10 @@ def evaluate(
             **({} if run is None else identities(env, running)),
         }
         name = None if isinstance(env, str) else describe(running).environment
-        return run_task(prepare(running), running, name or environment_name(env), configuration)
+        result = run_task(prepare(running), running, name or environment_name(env), configuration)
     finally:
-        running.close()
+        warnings = close(running)
+    return replace(result, warnings=(*result.warnings, *warnings))
 
 
 def _resolve_strategy(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from rido.strategies import Strategy
 _LEAST_PILOT = 5  # trajectories by which a critic is chosen, where the strategy plans everything at once
 _LEAST_RESETS = 2  # resets at least: their standard error needs two
 _RESET_BUDGET = 0.1  # share of the budget kept for resets where these cost transitions
+_BYTES_PER_TRANSITION = 16  # rewards are kept once while they are collected, and once more joined
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,8 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
     collector.critic = choice.critic
     pace = Pace(task.timing, strategy.horizon, collector, task.reserve)
     while (schedule := pace.ask(strategy)) is not None:
+        if not collector.summing:
+            _check_memory(schedule)
         if choice.extractor is not None and collector.trajectories == 0:
             strategy = _pilot(task, strategy, schedule, choice, collector, bar)
         elif collector.summing:
@@ -221,6 +225,16 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
             bar.show(estimate)
             collector.finish_round(estimate, strategy.warnings())
     return strategy
+
+
+def _check_memory(schedule: Schedule) -> None:
+    """Refuses a plan whose rewards do not fit into memory, before anything is allocated for it."""
+    needed = _BYTES_PER_TRANSITION * (schedule.transitions + schedule.trajectories)
+    if hasattr(os, "sysconf") and needed > (there := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
+        raise ValueError(
+            f"budget or time_budget must be smaller: the next {schedule.transitions:,} transitions need "
+            f"{needed / 2**30:,.0f} GiB of memory, and there are {there / 2**30:,.0f}"
+        )
 
 
 def _pilot(

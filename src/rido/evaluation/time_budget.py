@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rido.core import checks
 from rido.core.schedule import Schedule
 from rido.evaluation.collector import Collector
 from rido.simulators.base import Simulator, trajectory_seeds
@@ -120,7 +121,7 @@ class Clock:
             spent: transitions so far.
             rate: latest transitions per second.
         """
-        affordable = self.left * rate
+        affordable = min(self.left * rate, float(checks.MOST_TRANSITIONS))
         if affordable < self._horizon:
             return spent
         half = affordable / 2
@@ -200,7 +201,7 @@ class TimeBudget:
                 f"budget must pay for two full trajectories, {2 * horizon} steps, and {self.costs.transitions} to "
                 f"measure what a step costs, got {self.budget}"
             )
-        affordable = int(self.clock.left * self.costs.rate(horizon))
+        affordable = int(min(self.clock.left * self.costs.rate(horizon), checks.MOST_TRANSITIONS))
         if affordable < 2 * horizon:
             least = self.seconds - self.clock.left + 2 * horizon / self.costs.rate(horizon)
             raise ValueError(

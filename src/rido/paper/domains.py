@@ -140,6 +140,7 @@ class Source:
             gamma=GAMMAS[0] if self.gamma is None else self.gamma,
             env_kwargs=self.domain.env_kwargs,
             num_envs=num_envs,
+            trust=False,  # the paper's agents need no code of their own
         )
 
 

@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from rido.core import checks
 from rido.policies import networks
 from rido.policies.base import Generators, Policy, ValueFunction
 from rido.policies.networks import Floats, Network
+from rido.policies.untrusted import check_declared_sizes
 from rido.storage.fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -87,14 +87,17 @@ class MlpPolicy(Policy):
         path = Path(path)
         if not path.is_file():
             raise ValueError(f"policy must be the path of an existing npz, got {path}")
-        content = path.read_bytes()
         try:
+            with zipfile.ZipFile(path) as archive:
+                check_declared_sizes(archive, path.stat().st_size)
+            content = path.read_bytes()
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = {key: file[key] for key in file.files}
             name, digest = name or "/".join(path.parts[-3:]), hashlib.sha256(content).hexdigest()
             return cls(arrays, deterministic=deterministic, name=name, fingerprint=digest)
-        except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-            raise ValueError(f"policy must be an npz written by MlpPolicy.save(), got {path}: {error}") from error
+        except Exception as error:  # a damaged file raises nearly anything: zlib.error, MemoryError
+            reason = str(error)[:300] or type(error).__name__
+            raise ValueError(f"policy must be an npz written by MlpPolicy.save(), got {path}: {reason}") from error
 
     def save(self, path: str | Path) -> None:
         """Write the agent into an npz."""

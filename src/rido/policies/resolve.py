@@ -25,10 +25,9 @@ def resolve_policy(
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
     deterministic: bool = True,
+    trust: bool = True,
 ) -> Policy:
     """Make a :class:`Policy` of what a user gave.
-
-    Loading a zip unpickles files, and a pickle runs code: name only files that you trust.
 
     Args:
         policy: One of
@@ -46,6 +45,7 @@ def resolve_policy(
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.
         deterministic: Whether an agent takes its most likely action or samples one, as in SB3's ``predict``.
+        trust: Whether the files of a zip may run code. See :func:`rido.policies.sb3.load_agent`.
 
     Returns:
         The policy.
@@ -60,11 +60,14 @@ def resolve_policy(
     if is_path(policy):
         if str(policy).endswith(".npz"):
             return MlpPolicy.load(policy, deterministic=deterministic).fits(observation_space, action_space)
-        return sb3.load_agent(policy, observation_space, action_space, deterministic=deterministic)
+        return sb3.load_agent(policy, observation_space, action_space, deterministic=deterministic, trust=trust)
     if isinstance(policy, str) and ":" in policy:
-        policy = import_attribute("policy", policy)
         return resolve_policy(
-            policy, observation_space=observation_space, action_space=action_space, deterministic=deterministic
+            import_attribute("policy", policy),
+            observation_space=observation_space,
+            action_space=action_space,
+            deterministic=deterministic,
+            trust=trust,
         )
     if sb3.is_model(policy) or sb3.is_network(policy):
         return sb3.AgentPolicy(policy, observation_space, action_space, deterministic=deterministic)

@@ -1,6 +1,7 @@
 """Stable-Baselines3 and sb3-contrib agents: loading them and acting with them.
 
-Loading unpickles the agent's files, and a pickle runs code: only files that the user named are ever loaded.
+A pickle may run code. Pickles in an agent's files are therefore read with an allowlist of classes, which suffices for
+agents without classes of the user's own; all others are unpickled only where the caller trusts the file.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import hashlib
 import importlib
 import io
 import json
-import pickle
 import sys
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from rido.policies.base import Generators, Policy, ValueFunction, call_in_blocks
 from rido.policies.networks import Normalizer, numpy_actor, value_network
 from rido.policies.observations import take
+from rido.policies.untrusted import UntrustedFileError, check_declared_sizes, plain_weights_only, unpickle
 from rido.storage.fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -211,34 +213,30 @@ def load_agent(
     action_space: gym.Space[Any],
     *,
     deterministic: bool = True,
+    trust: bool = True,
 ) -> AgentPolicy:
     """Load an agent from the zip that SB3's ``save`` wrote.
 
     The zip tells the algorithm. A ``vecnormalize.pkl`` beside it, or in the folder of the zip's name (the layout of RL
-    Baselines3 Zoo), gives the observation statistics. Files saved with the old ``gym`` load too. Unpickling runs code
-    that the file contains: load only what you trust.
+    Baselines3 Zoo), gives the observation statistics. Files saved with the old ``gym`` load too.
 
     Args:
         path: The zip, with or without its suffix.
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.
         deterministic: As in SB3's ``predict``.
+        trust: Whether the files may run code. Agents made of the classes of SB3, torch, Gymnasium and numpy load
+            without.
+
+    Raises:
+        UntrustedFileError: The files need code of somebody else, and are not trusted.
     """
     _require("stable_baselines3")
-    path = Path(path)
-    if not path.is_file():
-        path = path.with_name(f"{path.name}.zip")
-    if not path.is_file():
-        raise ValueError(f"policy must be the path of an existing zip, got {path}")
+    path = _existing(path)
     digest = hashlib.sha256(path.read_bytes())
-    model = _load_model(path)
-    vecnormalize = None
-    for statistics in (path.with_name("vecnormalize.pkl"), path.with_suffix("") / "vecnormalize.pkl"):
-        if statistics.is_file():
-            content = statistics.read_bytes()
-            vecnormalize = _Unpickler(io.BytesIO(content)).load()
-            digest.update(content)
-            break
+    model = _load_model(path, trust)
+    vecnormalize, statistics = _load_statistics(path, trust)
+    digest.update(statistics)
     return AgentPolicy(
         model,
         observation_space,
@@ -250,42 +248,105 @@ def load_agent(
     )
 
 
-def _load_model(path: Path) -> Any:
+def code_needed(path: str | Path) -> str | None:
+    """Return what an agent's files would run of somebody else's code; None if they load without trust."""
+    _require("stable_baselines3")
+    try:
+        path = _existing(path)
+        _attributes(path, _data(path), trust=False)
+        _load_statistics(path, trust=False)
+    except UntrustedFileError as error:
+        return str(error)
+    return None
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        path = path.with_name(f"{path.name}.zip")
+    if not path.is_file():
+        raise ValueError(f"policy must be the path of an existing zip, got {path}")
+    return path
+
+
+def _data(path: Path) -> dict[str, Any]:
+    """What SB3 saved beside the weights, with pickles as text."""
     try:
         with zipfile.ZipFile(path) as archive:
+            check_declared_sizes(archive, path.stat().st_size)
+            for weights in (name for name in archive.namelist() if name.endswith(".pth")):
+                content = archive.read(weights)
+                if zipfile.is_zipfile(io.BytesIO(content)):  # torch's own format
+                    check_declared_sizes(zipfile.ZipFile(io.BytesIO(content)), len(content))
             data = json.loads(archive.read("data"))
-    except (zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise ValueError(f"policy must be a zip written by SB3's save(), got {path}: {error}") from error
-    _check_supported(data["policy_class"].get("__module__", ""), path.name)
+        if not isinstance(data, dict) or not isinstance(data["policy_class"], dict):
+            raise ValueError("its data is not that of an agent")
+    except Exception as error:  # a damaged zip raises nearly anything, NotImplementedError included
+        raise _not_an_agent(path, error) from error
+    return data
+
+
+def _attributes(path: Path, data: Mapping[str, Any], *, trust: bool) -> dict[str, Any]:
+    """What SB3's ``load`` is not to unpickle by itself, by name."""
+    # What only training needs is replaced: it may not unpickle under this Python, or may be huge (loading allocates
+    # the replay buffer and the rollout buffer).
+    attributes: dict[str, Any] = {"learning_rate": 0.0, "lr_schedule": _zero, "clip_range": _zero, "buffer_size": 1}
+    attributes |= {"exploration_schedule": _zero, "delta_std_schedule": _zero, "train_freq": 1}
+    attributes |= {"_last_obs": None, "_last_original_obs": None, "_last_episode_starts": None}
+    attributes |= {"ep_info_buffer": None, "ep_success_buffer": None, "action_noise": None, "n_steps": 1, "n_envs": 1}
+    attributes |= {"weights": None}  # of ARS, whose network has them too
+    for key, value in data.items():
+        if key not in attributes and isinstance(value, dict) and ":serialized:" in value:
+            try:
+                attributes[key] = unpickle(base64.b64decode(value[":serialized:"]), path, trust=trust)
+            except UntrustedFileError:
+                raise
+            except Exception as error:
+                raise _not_an_agent(path, error) from error
+    return attributes
+
+
+def _load_model(path: Path, trust: bool) -> Any:
+    data = _data(path)
+    _check_supported(str(data["policy_class"].get("__module__", "")), path.name)
     known = [(package, name) for attribute, package, name in _ALGORITHMS if attribute in data]
     if not known:
         raise ValueError(f"policy must be an agent of a known SB3 algorithm, got {path}")
     package, name = known[0]
     _require(package)
     algorithm = getattr(importlib.import_module(package), name)
-    # Spaces may be those of the old gym. What only training needs is replaced: it may not unpickle under this Python,
-    # or may be huge (loading allocates the replay buffer).
-    replaced: dict[str, Any] = {
-        key: _Unpickler(io.BytesIO(base64.b64decode(data[key][":serialized:"]))).load()
-        for key in ("observation_space", "action_space")
-    }
-    replaced |= {"learning_rate": 0.0, "lr_schedule": _zero, "clip_range": _zero, "buffer_size": 1}
-    replaced |= {"exploration_schedule": _zero, "delta_std_schedule": _zero, "train_freq": 1}
-    replaced |= {"_last_obs": None, "_last_original_obs": None, "_last_episode_starts": None}
-    replaced |= {"ep_info_buffer": None, "ep_success_buffer": None, "action_noise": None}
-    with warnings.catch_warnings():
+    attributes = _attributes(path, data, trust=trust)
+    with warnings.catch_warnings(), plain_weights_only(not trust):
         warnings.filterwarnings("ignore", message=".*loading a A2C/PPO model saved with SB3 < 1.7.0.*")
         warnings.filterwarnings("ignore", message=".*loading a DQN model saved with SB3 < 2.4.0.*")
-        return algorithm.load(path, device="cpu", custom_objects=replaced)
+        try:
+            return algorithm.load(path, device="cpu", custom_objects=attributes)
+        except Exception as error:  # whatever a damaged or incomplete zip makes of SB3's and torch's loading
+            raise _not_an_agent(path, error) from error
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads what was saved with gym as if it had been saved with gymnasium."""
+def _load_statistics(path: Path, trust: bool) -> tuple[Any, bytes]:
+    """The VecNormalize that belongs to a zip, and the content of its file; None and nothing if there is none."""
+    from stable_baselines3.common.vec_env import VecNormalize
 
-    def find_class(self, module: str, name: str) -> Any:
-        if module == "gym" or module.startswith("gym."):
-            module = f"gymnasium{module[3:]}"
-        return super().find_class(module, name)
+    for file in (path.with_name("vecnormalize.pkl"), path.with_suffix("") / "vecnormalize.pkl"):
+        if not file.is_file():
+            continue
+        content = file.read_bytes()
+        try:
+            found = unpickle(content, file, trust=trust)
+        except UntrustedFileError:
+            raise
+        except Exception as error:
+            raise ValueError(f"{file} must be written by VecNormalize.save(): {error!r:.300}") from error
+        if not isinstance(found, VecNormalize):
+            raise ValueError(f"{file} must be written by VecNormalize.save(), got a {type(found).__name__}")
+        return found, content
+    return None, b""
+
+
+def _not_an_agent(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"policy must be a zip written by SB3's save(), got {path}: {error!r:.300}")
 
 
 def _zero(_: float) -> float:

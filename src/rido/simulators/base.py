@@ -189,6 +189,15 @@ class Position:
     step: int
 
 
+def close(simulator: Any) -> tuple[str, ...]:
+    """Closes a simulator. Returns a warning if that fails, which is no reason to lose what was collected."""
+    try:
+        simulator.close()
+    except (Exception, SystemExit) as error:
+        return (f"closing the environment raised {error!r:.300}",)
+    return ()
+
+
 class SimulationError(RuntimeError):
     """A trajectory that could not be collected.
 

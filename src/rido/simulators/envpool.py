@@ -51,6 +51,7 @@ class EnvPoolSimulator:
         env_kwargs: EnvPool's arguments of the environment, such as ``use_contact_force=False`` for Ant.
         num_envs: environments side by side; 32 if not given.
         deterministic: whether an agent takes its most likely action or samples one.
+        trust: whether an agent's files may run code when they are loaded.
         threads: EnvPool's threads; one for each processor if not given.
         reproducible: whether a trajectory depends on its seed alone.
 
@@ -69,6 +70,7 @@ class EnvPoolSimulator:
         env_kwargs: Mapping[str, Any] | None = None,
         num_envs: int | None = None,
         deterministic: bool = True,
+        trust: bool = True,
         threads: int | None = None,
         reproducible: bool = True,
     ) -> None:
@@ -87,7 +89,7 @@ class EnvPoolSimulator:
         envs = [_EnvPoolEnvironments(*self._given, self._horizon, reproducible, most, threads) for _ in range(parts)]
         self.observation_space = envs[0].observation_space
         spaces = dict(observation_space=self.observation_space, action_space=envs[0].action_space)
-        self.policy = resolve_policy(policy, **spaces, deterministic=deterministic)
+        self.policy = resolve_policy(policy, **spaces, deterministic=deterministic, trust=trust)
         self._remake = reproducible
         self.reproducible = reproducible and self.policy.reproducible
         lock = threading.Lock()

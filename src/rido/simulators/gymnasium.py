@@ -132,6 +132,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         env_kwargs: arguments of the environment, with an id.
         num_envs: sub-environments side by side; if not given, 16, or 256 where the environment is vectorised.
         deterministic: whether an agent takes its most likely action or samples one.
+        trust: whether an agent's files may run code when they are loaded.
 
     Attributes:
         num_envs: the largest number of sub-environments side by side.
@@ -149,6 +150,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         env_kwargs: Mapping[str, Any] | None = None,
         num_envs: int | None = None,
         deterministic: bool = True,
+        trust: bool = True,
     ) -> None:
         horizon = checks.integer("horizon", horizon, least=1)
         if num_envs is not None:
@@ -161,7 +163,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         self._given = env, env_kwargs
         envs = open_environments(env, horizon=horizon, env_kwargs=env_kwargs, num_envs=num_envs)
         spaces = dict(observation_space=envs.observation_space, action_space=envs.action_space)
-        super().__init__(envs, resolve_policy(policy, **spaces, deterministic=deterministic), horizon)
+        super().__init__(envs, resolve_policy(policy, **spaces, deterministic=deterministic, trust=trust), horizon)
 
     @property
     def fingerprint(self) -> str:

@@ -171,7 +171,12 @@ def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
         env_kwargs: arguments, with the id of a built-in environment.
     """
     if isinstance(env, str) and env in _BUILT_IN:
-        return _BUILT_IN[env](**(env_kwargs or {}))
+        try:
+            return _BUILT_IN[env](**(env_kwargs or {}))
+        except TypeError as error:
+            raise ValueError(
+                f"env_kwargs must be arguments of {env}, got {dict(env_kwargs or {})!r}: {error}"
+            ) from error
     if env_kwargs:
         raise ValueError(f"env_kwargs must come with the id of a built-in environment, got {env!r:.80}")
     if isinstance(env, str) and ":" in env:

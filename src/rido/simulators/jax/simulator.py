@@ -60,6 +60,7 @@ class JaxSimulator:
         num_envs: trajectories to run together at most; if not given, 1,024 on a CPU and 524,288 elsewhere, or fewer
             where the horizon is long. Reduce it if the device runs out of memory.
         deterministic: must be True: a policy samples from its key.
+        trust: ignored: a policy in JAX is never loaded from a file.
 
     Attributes:
         num_envs: trajectories that run together at most.
@@ -78,6 +79,7 @@ class JaxSimulator:
         env_kwargs: Mapping[str, Any] | None = None,
         num_envs: int | None = None,
         deterministic: bool = True,
+        trust: bool = True,
     ) -> None:
         self._given = env, dict(env_kwargs or {})
         self._env = adapt(env, env_kwargs)

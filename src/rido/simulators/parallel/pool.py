@@ -40,6 +40,7 @@ class PoolSettings(TypedDict, total=False):
     env_kwargs: Mapping[str, Any] | None
     num_envs: int | None
     deterministic: bool
+    trust: bool
     timeout: float
     max_failures: int
 
@@ -75,7 +76,7 @@ class PoolSimulator(ABC):
         timeout: seconds without a single step or reset after which a worker counts as stuck and is replaced. A
             trajectory that gets stuck at the same step again is an error.
         max_failures: how often the same trajectories may be lost with a worker; once more is an error.
-        **settings: ``gamma``, ``env_kwargs``, ``num_envs`` (in each worker) and ``deterministic``, as in
+        **settings: ``gamma``, ``env_kwargs``, ``num_envs`` (in each worker), ``deterministic`` and ``trust``, as in
             :class:`GymnasiumSimulator`.
 
     Attributes:

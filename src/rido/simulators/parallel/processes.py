@@ -88,10 +88,10 @@ class _WorkerProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", _WORKER_CODE, str(theirs.fileno()), json.dumps(sys.path)],
+                [sys.executable, "-P", "-c", _WORKER_CODE, str(theirs.fileno()), json.dumps(sys.path)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # what an environment prints must not get between the results
+                stdout=None if sys.stderr is None else 2,  # standard output is for results
                 env={**os.environ, **{f"{library}_THREADS": "1" for library in _THREADED_LIBRARIES}},
             )
         self.connection = Connection(ours.detach())
