@@ -1,4 +1,4 @@
-"""Extremes of rewards, budgets and horizons. benchmarks/faults/numbers.py is the full form of the random problems."""
+"""Extremes of rewards, budgets and horizons. benchmarks/faults/extremes.py is the full form of the random problems."""
 
 import importlib.util
 import sys

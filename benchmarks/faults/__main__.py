@@ -1,0 +1,63 @@
+"""Attacks on rido: the tables of results/faults.md.
+
+Run ``python benchmarks/faults --output results/faults.md``; ``--sections storage,commands,...`` makes some of them again
+and keeps the others. Every attack is drawn from the seed that the page names.
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+import commands
+import extremes
+
+import environments
+import storage
+
+SEED = 0
+SECTIONS = {
+    "storage": (
+        "Run files",
+        "1,000 damaged or bit-flipped run files, 50 moments at which writing fails (full disk, size limit, read-only).",
+        lambda: storage.run(1000, SEED, moments=50),
+    ),
+    "commands": ("Command lines", "5,000 fuzzed command lines.", lambda: commands.run(5000, SEED)),
+    "environments": (
+        "Environments, policies and critics",
+        "100 that misbehave (hang, crash, exit, print, wrong types, NaN, changes in place), with one worker and with two.",
+        lambda: environments.run(100, SEED),
+    ),
+    "numbers": (
+        "Numbers",
+        "3,000 random ask/tell problems, 1,000 of evaluate() in ordinary ranges and 1,000 in extreme ones.",
+        lambda: extremes.run(3000, SEED),
+    ),
+}
+
+
+def section(name):
+    title, text, attack = SECTIONS[name]
+    rows = [f"| {what} | {count:,} |" for what, count in attack().items()]
+    return f"## {title}\n\n{text}\n\n" + "\n".join(["| what | count |", "|---|---|", *rows]) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--sections", default=",".join(SECTIONS))
+    options = parser.parse_args()
+    chosen = options.sections.split(",")
+    if unknown := set(chosen) - set(SECTIONS):
+        parser.error(f"sections must be of {', '.join(SECTIONS)}, got {', '.join(sorted(unknown))}")
+    old = options.output.read_text(encoding="utf-8") if options.output.exists() else ""
+    parts = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", old, flags=re.M | re.S))
+    pages = {title: f"## {title}\n{parts[title]}" for title, *_ in SECTIONS.values() if title in parts}
+    for name in chosen:
+        pages[SECTIONS[name][0]] = section(name)
+        head = f"# What attacks find\n\nMade by `python benchmarks/faults --output results/faults.md`, seed {SEED}.\n"
+        body = [pages[title].strip() for title, *_ in SECTIONS.values() if title in pages]
+        options.output.write_text("\n\n".join([head.strip(), *body]) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
