@@ -106,7 +106,6 @@ def test_evaluate_stops_at_a_precision_and_takes_a_critic():
     [
         ([*LQG, "--until", "-1"], "until must be positive"),
         ([*LQG, "--until", "10", "--strategy", "rido"], "until must come with strategy 'adaptive', got 'rido'"),
-        ([*LQG, "--critic", "mine"], "critic must be one of"),
         ([*LQG, "--critic", "policy"], "critic 'policy' must come with an agent"),
         (["evaluate", "Pendulem-v1", "--budget", "500", "--gamma", "0.9"], "did you mean Pendulum-v1"),
         (PENDULUM, "policy must be given"),
@@ -114,7 +113,6 @@ def test_evaluate_stops_at_a_precision_and_takes_a_critic():
         ([*LQG[:2], "--gamma", "0.9", "--horizon", "50"], "budget must be given, in transitions, or time_budget"),
         ([*LQG, "--gamma", "0"], "gamma must be in (0, 1], got 0.0"),
         ([*LQG, "--gamma", "1.2"], "gamma must be in (0, 1], got 1.2"),
-        ([*LQG, "--strategy", "best"], "strategy must be one of"),
         ([*LQG, "--env-kwarg", "noise"], "env-kwarg must be NAME=VALUE, got 'noise'"),
         ([*LQG, "--run", "/no/such/directory/a.rido"], "cannot be used"),
         (["plan", "--budget", "49", "--horizon", "50", "--gamma", "0.9"], "budget must pay for one full trajectory"),
@@ -134,13 +132,16 @@ def test_what_cannot_be_done_gets_one_line(arguments, message):
     [
         (["evaluate", "rido/LQG-v0", "--budget", "500"], "--gamma"),
         ([*LQG, "--budget", "many"], "--budget"),
+        ([*LQG, "--critic", "mine"], "'policy', 'fit', 'auto'"),
+        ([*LQG, "--strategy", "best"], "'adaptive', 'uniform', 'robust', 'rido'"),
         (["plan", "--budget", "500", "--horizon", "50", "--strategy", "best"], "--strategy"),
         (["improve"], "improve"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments, message):
     result = rido_command(*arguments, code=2)
-    assert message in result.stderr and result.stdout == "" and "Traceback" not in result.stderr
+    said = " ".join(result.stderr.replace("│", " ").split())  # a box around the message breaks its lines
+    assert message in said and result.stdout == "" and "Traceback" not in result.stderr
 
 
 def test_a_file_that_is_no_agent_is_named(tmp_path):
@@ -225,7 +226,7 @@ def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tmp_path):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=600)
-    assert (process.returncode, out, err) == (1, "", "rido: stopped; the same command goes on from slow.rido\n")
+    assert (process.returncode, out, err) == (1, "", "rido: stopped; the same command resumes slow.rido\n")
     kept = pieces(tmp_path / "slow.rido")
     hurried = subprocess.run(
         [*command, "--json"], cwd=tmp_path, env={**os.environ, "HURRY": "1"}, capture_output=True, check=True

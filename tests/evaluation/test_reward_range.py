@@ -91,7 +91,7 @@ def test_a_reward_outside_of_the_range_is_named():
 @pytest.mark.parametrize("critic", ["auto", "fit", "policy", lambda observations, steps_to_go: steps_to_go])
 def test_a_critic_is_refused_before_anything_is_collected(critic):
     Counted.taken = 0
-    with pytest.raises(ValueError, match="reward_range must come without a critic, whose signal has no range, got"):
+    with pytest.raises(ValueError, match="reward_range must come without a critic, whose residual has no range, got"):
         rido.evaluate(Counted, act, budget=500, gamma=0.9, horizon=20, reward_range=(-9, 99), critic=critic)
     assert Counted.taken == 0
 

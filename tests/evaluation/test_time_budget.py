@@ -64,7 +64,7 @@ def test_time_is_spent_and_hardly_exceeded(seconds, death, noise):
     watch = Clock(seconds, 50, now=simulator.now)
     strategy, rate = Uniform(horizon=50, budget=50, gamma=1.0), 5000.0
     while True:
-        strategy.budget = watch.budget(strategy.spent, rate)
+        strategy.change_budget(watch.budget(strategy.spent, rate))
         schedule = strategy.ask()
         if schedule is None:
             break

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.trajectories import Trajectories
+from rido.core.trajectories import Trajectories, positions
 from rido.policies.base import Policy, ValueFunction
 from rido.policies.functions import function_name
 from rido.policies.observations import take
@@ -165,7 +165,7 @@ def signal_of_values(values: Floats, trajectories: Trajectories, *, gamma: float
     ends = np.cumsum(trajectories.steps + 1)
     before_step = np.ones(values.size, dtype=np.bool_)
     before_step[ends - 1] = False
-    taken = _positions(trajectories.lengths) < np.repeat(trajectories.steps, trajectories.lengths)
+    taken = positions(trajectories.lengths) < np.repeat(trajectories.steps, trajectories.lengths)
     flat = np.zeros(trajectories.flat.size)
     flat[taken] = trajectories.flat[taken] + gamma * values[1:][before_step[:-1]] - values[before_step]
     return Signal(Trajectories(flat, trajectories.lengths, trajectories.steps), values[ends - trajectories.steps - 1])
@@ -174,7 +174,7 @@ def signal_of_values(values: Floats, trajectories: Trajectories, *, gamma: float
 def steps_to_go(trajectories: Trajectories, terminated: NDArray[np.bool_], horizon: int) -> Steps:
     """Rewards still to come before each step that a trajectory took and after its last one; 0 after a termination."""
     rows = trajectories.steps + 1
-    to_go = horizon - _positions(rows)
+    to_go = horizon - positions(rows)
     to_go[np.cumsum(rows)[terminated] - 1] = 0
     return to_go
 
@@ -185,8 +185,3 @@ def value(critic: Critic, observations: Any, steps_to_go: Steps) -> Floats:
     if not np.isfinite(values).all():
         raise ValueError(f"critic must return finite values, got {values[~np.isfinite(values)][0]}")
     return values
-
-
-def _positions(sizes: Steps) -> Steps:
-    """Index of each entry within its group, for groups of these sizes one after the other."""
-    return np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)

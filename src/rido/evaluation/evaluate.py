@@ -222,5 +222,6 @@ def _resolve_strategy(
             share = RESET_SHARE if has_critic else 0.0
             strategy = Adaptive(**{**strategy.options, "until": until * math.sqrt(1 - share)})
     elif until is not None:
-        raise ValueError(f"until must come with strategy 'adaptive', got {strategy!r}")
+        name = type(strategy).__name__.lower() if isinstance(strategy, Strategy) else strategy
+        raise ValueError(f"until must come with strategy 'adaptive', got {name!r}")
     return strategy, until

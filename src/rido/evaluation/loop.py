@@ -27,14 +27,30 @@ from rido.simulators.base import Simulator, describe
 from rido.storage.runfile import REWARD_RANGE, RunFile
 from rido.strategies import Strategy
 
-_LEAST_PILOT = 5  # trajectories, where a strategy plans everything at once and a critic is to be chosen before
-_LEAST_RESETS = 2  # from which their own error can be told
-_RESET_BUDGET = 0.1  # share of the budget that is kept for resets where they cost transitions
+_LEAST_PILOT = 5  # trajectories by which a critic is chosen, where the strategy plans everything at once
+_LEAST_RESETS = 2  # resets at least: their standard error needs two
+_RESET_BUDGET = 0.1  # share of the budget kept for resets where these cost transitions
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be done, as :func:`evaluate` was asked to do it."""
+    """What :func:`rido.evaluate` was asked to do, checked.
+
+    Attributes:
+        make: makes a strategy for a horizon, a budget and a discount factor.
+        strategy: the strategy to begin with.
+        critic: the control variate that was asked for.
+        summing: whether rewards stay on the simulator's device, and only sums over them are known.
+        max_resets: resets at most.
+        reset_cost: transitions that a reset costs.
+        first_budget: transitions that the first plan is for.
+        until: half-width of the 95% interval at which to stop.
+        reward_range: lowest and highest possible reward.
+        seed: source of all randomness.
+        run: path of the run file.
+        progress: whether to show a progress bar.
+        timing: the time budget.
+    """
 
     make: Callable[..., Strategy]
     strategy: Strategy
@@ -192,9 +208,9 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
 def _pilot(
     task: Task, strategy: Strategy, schedule: Schedule, choice: CriticChoice, collector: Collector, bar: Progress
 ) -> Strategy:
-    """Collects what a strategy asks for first, decides on a critic by it, and returns the strategy to go on with.
+    """Collects a pilot, chooses a critic by it, and returns the strategy that spends the rest.
 
-    What a critic was fitted on must not be choiced by it: then a new strategy gets what is left of the budget.
+    A fitted critic must not be applied to its own pilot. A new strategy then gets what is left of the budget.
     """
     assert choice.extractor is not None
     lengths: NDArray[np.int64] = schedule.lengths
