@@ -1,7 +1,7 @@
 """Attacks on rido: the tables of results/faults.md.
 
-Run ``python benchmarks/faults --output results/faults.md``; ``--sections storage,commands,...`` makes some of them again
-and keeps the others. Every attack is drawn from the seed that the page names.
+Run ``python benchmarks/faults --output results/faults.md``; ``--sections storage,commands`` makes some of them again and
+keeps the others. Every attack is drawn from the seed that the page names.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SECTIONS = {
     "commands": ("Command lines", "5,000 fuzzed command lines.", lambda: commands.run(5000, SEED)),
     "environments": (
         "Environments, policies and critics",
-        "100 that misbehave (hang, crash, exit, print, wrong types, NaN, changes in place), with one worker and with two.",
+        "100 that misbehave (hang, crash, exit, print, wrong types, NaN, changes in place), workers 1 and 2.",
         lambda: environments.run(100, SEED),
     ),
     "numbers": (

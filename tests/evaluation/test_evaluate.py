@@ -5,7 +5,6 @@ import math
 import random
 import sqlite3
 import time
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -317,7 +316,7 @@ def test_what_to_know_of_a_part_of_a_run_is_known_of_all(tmp_path, monkeypatch):
         first = rido.evaluate(simulator, **settings)
     edit(path, ("DELETE FROM pieces WHERE number >= 3",))
     again = rido.evaluate(simulator, **settings)
-    assert again.warnings == first.warnings == noted.notes and not again.reproducible and again.value == first.value
+    assert again.warnings == first.warnings and not again.reproducible and again.value == first.value
     assert read_run(path).evaluation.warnings == first.warnings and not read_run(path).evaluation.reproducible
 
 
