@@ -171,7 +171,7 @@ def test_forecast_is_about_what_it_takes():
     ("settings", "message"),
     [
         (dict(budget=15), "budget must pay for 2 full-length trajectories, 20 transitions, got 15"),
-        (dict(budget=50, unbiased=True), "budget must pay for 6 full trajectories, 60 steps, got 50"),
+        (dict(budget=50, unbiased=True), "budget must pay for 6 full-length trajectories, 60 transitions, got 50"),
         (dict(until=0.0), "until must be positive and finite, got 0.0"),
         (dict(until=1.0, unbiased=True), "until must be None where unbiased is True"),
         (dict(reset_price=-1.0), "reset_price must be at least 0 and finite, got -1.0"),
