@@ -133,6 +133,10 @@ def test_errors_in_trajectories_are_passed_on(cluster):
     ],
 )
 def test_a_full_cluster_is_named(cluster, num_cpus, missing):
+    class Holder:
+        def hold(self):
+            return True
+
     holders = [ray.remote(num_cpus=1)(Holder).remote() for _ in range(4)]
     ray.get([holder.hold.remote() for holder in holders])
     try:
@@ -141,11 +145,6 @@ def test_a_full_cluster_is_named(cluster, num_cpus, missing):
     finally:
         for holder in holders:
             ray.kill(holder)
-
-
-class Holder:
-    def hold(self):
-        return True
 
 
 @pytest.mark.parametrize("answers", [False, True])
