@@ -13,6 +13,8 @@ from helpers import needs
 from rido.policies.base import BLOCK, Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy
 from rido.policies.resolve import resolve_policy
+from rido.policies.sb3 import code_needed
+from rido.policies.untrusted import UntrustedFileError, unpickle
 
 LINE = spaces.Box(-np.inf, np.inf, (3,), np.float64)
 ARM = spaces.Box(np.array([-1, -2], np.float32), np.array([1, 0.5], np.float32))
@@ -386,6 +388,55 @@ def test_files_that_are_no_agents_are_refused(tmp_path):
         resolve(tmp_path / "agent.zip")
     with pytest.raises(ValueError, match="policy must be the path of an existing zip"):
         resolve(tmp_path / "absent.zip")
+
+
+class Foreign(gym.spaces.Box):
+    """A class that is neither SB3's nor Gymnasium's."""
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "A2C", "SAC", "TD3", "DQN", "TQC", "QRDQN", "TRPO", "ARS"])
+def test_agents_without_classes_of_their_own_need_no_trust(algorithm, tmp_path):
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    actions = spaces.Discrete(3) if "DQN" in algorithm else ARM
+    model = make(algorithm, actions)
+    model.save(tmp_path / "agent.zip")
+    VecNormalize(DummyVecEnv([lambda: Still(LINE, ARM)])).save(tmp_path / "vecnormalize.pkl")
+    observations = np.random.default_rng(0).normal(size=(5, 3))
+    given = [resolve(tmp_path / "agent.zip", action_space=actions, trust=trust) for trust in (False, True)]
+    assert np.array_equal(*(policy(observations, generators(5)) for policy in given))
+    assert code_needed(tmp_path / "agent") is None
+
+
+def test_other_agents_load_where_they_are_trusted(tmp_path):
+    make("PPO", observation_space=Foreign(-1, 1, (3,))).save(tmp_path / "agent.zip")
+    with pytest.raises(UntrustedFileError, match=r"test_policies\.Foreign, and loading it may run any code"):
+        resolve(tmp_path / "agent.zip", trust=False)
+    assert "test_policies.Foreign" in code_needed(tmp_path / "agent.zip")
+    assert type(resolve(tmp_path / "agent.zip", Foreign(-1, 1, (3,))).model.observation_space) is Foreign
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("builtins", "eval"),
+        ("builtins", "getattr"),
+        ("os", "system"),
+        ("numpy", "memmap"),  # it is an array, and it opens files
+        ("numpy", "load"),
+        ("torch", "load"),
+        ("torch.storage", "_load_from_bytes"),
+        ("stable_baselines3.common.policies", "BasePolicy.load"),
+        ("stable_baselines3.common.save_util", "load_from_pkl"),
+        ("gymnasium.spaces.box", "np.load"),
+        ("gymnasium.spacesuit", "Box"),
+        ("cloudpickle.cloudpickle", "_make_function"),
+    ],
+)
+def test_pickles_reach_nothing_else(module, name, tmp_path):
+    content = b"\x80\x04" + b"".join(b"\x8c" + bytes([len(word)]) + word.encode() for word in (module, name)) + b"\x93."
+    with pytest.raises(UntrustedFileError, match="may run any code"):
+        unpickle(content, tmp_path, trust=False)
 
 
 @pytest.mark.parametrize("folder", [".", "agent"])
