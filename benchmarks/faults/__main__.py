@@ -1,6 +1,6 @@
 """Attacks on rido: the tables of results/faults.md.
 
-Run ``python benchmarks/faults --output results/faults.md``; ``--sections storage,commands`` makes some of them again and
+Run ``python benchmarks/faults --output results/faults.md``; ``--sections storage,commands`` makes some again and
 keeps the others. Every attack is drawn from the seed that the page names.
 """
 

@@ -5,6 +5,7 @@ import math
 import random
 import sqlite3
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
