@@ -11,7 +11,7 @@
 True
 """
 
-import rido._path  # noqa: F401 - before anything else
+import rido.core._path  # noqa: F401 - before anything else
 from rido.core.allocation import allocate
 from rido.core.estimate import Estimate
 from rido.core.moments import RewardMoments

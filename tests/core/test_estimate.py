@@ -9,7 +9,7 @@ from scipy import stats
 from helpers import random_batch
 from processes import autoregressive, lqg
 from rido import Estimate, RewardMoments, Schedule, Trajectories
-from rido.core.diagnostics import interval_warnings
+from rido.strategies.diagnostics import interval_warnings
 
 
 def estimate(batch, horizon, gamma):

@@ -73,13 +73,13 @@ def _plan(
     budget: int, horizon: int | None, gamma: float | None, strategy: PlanStrategy, weights: Path | None
 ) -> tuple[str, Schedule, NDArray[np.float64] | None]:
     """Returns the schedule's name, the schedule, and the weights by which to judge it."""
-    budget = checks.budget("budget", budget)
+    budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
     if weights is not None:
         measure = checks.finite_vector("weights", _read_weights(weights), length=horizon)
         return "optimal", Schedule.optimal(measure, budget), measure
     if horizon is None:
         raise ValueError("horizon must be given where there are no weights")
-    horizon = checks.horizon("horizon", horizon)
+    horizon = checks.integer("horizon", horizon, least=1, most=checks.MOST_STEPS)
     if budget < horizon:
         raise ValueError(f"budget must pay for one full trajectory of {horizon} steps, got {budget}")
     if strategy is PlanStrategy.uniform:

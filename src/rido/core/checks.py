@@ -6,34 +6,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 MOST_TRANSITIONS = 10**15
-"""Transitions of a budget at most; 2^53 is 9e15."""
+"""Transitions of a budget at most. Beyond 2^53, 9e15, counts are not exact in floats."""
 
 MOST_STEPS = 10**8
-"""Steps of a horizon at most."""
+"""Steps of a horizon at most: schedules have a count for each."""
 
 
-def integer(name: str, value: Any, *, least: int) -> int:
-    """Returns ``value`` as an int of at least ``least``."""
+def integer(name: str, value: Any, *, least: int, most: int | None = None) -> int:
+    """Returns ``value`` as an int of at least ``least`` and at most ``most``."""
     whole = hasattr(value, "__index__") or (isinstance(value, float) and value.is_integer())
     number = int(value) if whole else least - 1
     if number < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return number
-
-
-def budget(name: str, value: Any) -> int:
-    """Returns ``value`` as a number of transitions; beyond ``MOST_TRANSITIONS`` counts are not exact in floats."""
-    number = integer(name, value, least=1)
-    if number > MOST_TRANSITIONS:
-        raise ValueError(f"{name} must be at most {MOST_TRANSITIONS:.0e} transitions, got {value!r:.80}")
-    return number
-
-
-def horizon(name: str, value: Any) -> int:
-    """Returns ``value`` as a number of time steps; schedules have a count for each."""
-    number = integer(name, value, least=1)
-    if number > MOST_STEPS:
-        raise ValueError(f"{name} must be at most {MOST_STEPS:.0e} steps, got {value!r:.80}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most:.0e}, got {value!r:.80}")
     return number
 
 

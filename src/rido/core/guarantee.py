@@ -105,15 +105,3 @@ def guaranteed_interval(
     half_width = (log_odds + penalties + slack) / stakes
     value = weighted / stakes
     return scaled_number(value - half_width, unit), scaled_number(value + half_width, unit)
-
-
-def check_rewards(batch: Trajectories, reward_range: tuple[float, float]) -> None:
-    """Raises ValueError where a reward lies outside the range. Zeros after an early end are not checked."""
-    low, high = reward_range
-    outside = (batch.flat < low) | (batch.flat > high)
-    if outside.any():
-        outside &= positions(batch.lengths) < np.repeat(batch.steps, batch.lengths)
-    if outside.any():
-        raise ValueError(
-            f"reward_range must contain all rewards, got {reward_range!r} and a reward of {batch.flat[outside][0]:g}"
-        )

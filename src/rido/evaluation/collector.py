@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
-from rido.core.guarantee import check_rewards
 from rido.core.moments import Moments, RewardMoments
 from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
@@ -32,6 +31,7 @@ from rido.simulators.base import (
     seed_source,
     trajectory_seeds,
 )
+from rido.simulators.requests import check_rewards
 from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, Milestone, Piece, RunFile, RunFileError
 
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most

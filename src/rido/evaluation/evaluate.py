@@ -145,7 +145,9 @@ def evaluate(
     if budget is None and time_budget is None:
         raise ValueError("budget must be given, in transitions, or time_budget, in seconds")
     if budget is not None:
-        make(horizon=horizon, budget=checks.budget("budget", budget), gamma=gamma)  # raises before anything is started
+        make(
+            horizon=horizon, budget=checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS), gamma=gamma
+        )  # raises before anything is started
 
     def prepare(running: Simulator) -> Task:
         timing, size, chosen = None, budget or 0, make

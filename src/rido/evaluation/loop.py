@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.diagnostics import interval_warnings, width_warnings
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
@@ -27,6 +26,7 @@ from rido.evaluation.time_budget import Pace, TimeBudget
 from rido.simulators.base import Simulator, describe, trajectory_seeds
 from rido.storage.runfile import REWARD_RANGE, RunFile
 from rido.strategies import Strategy
+from rido.strategies.diagnostics import interval_warnings, width_warnings
 
 _LEAST_PILOT = 5  # trajectories by which a critic is chosen, where the strategy plans everything at once
 _LEAST_RESETS = 2  # resets at least: their standard error needs two

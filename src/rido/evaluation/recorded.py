@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.diagnostics import width_warnings
 from rido.core.estimate import Estimate
 from rido.core.guarantee import guaranteed_interval
 from rido.core.moments import RewardMoments
@@ -23,6 +22,7 @@ from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
 from rido.storage.database import recognise
 from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, NOTES, REWARD_RANGE, RunFile, RunFileError
+from rido.strategies.diagnostics import width_warnings
 
 
 @dataclass(frozen=True)

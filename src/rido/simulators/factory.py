@@ -56,11 +56,11 @@ def horizon_for(gamma: float, tolerance: float = 1e-3) -> int:
 def resolve_horizon(env: Any, horizon: int | None, gamma: float, *, in_jax: bool = False) -> int:
     """Returns the horizon if given, else the environment's time limit or the horizon for gamma, whichever is less."""
     if horizon is not None:
-        return checks.horizon("horizon", horizon)
+        return checks.integer("horizon", horizon, least=1, most=checks.MOST_STEPS)
     limit = _time_limit(env, in_jax)
     if limit is not None and (gamma == 1 or limit < horizon_for(gamma)):
         return limit
-    return checks.horizon("horizon", horizon_for(gamma))
+    return checks.integer("horizon", horizon_for(gamma), least=1, most=checks.MOST_STEPS)
 
 
 def _time_limit(env: Any, in_jax: bool) -> int | None:

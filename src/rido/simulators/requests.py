@@ -53,3 +53,15 @@ def join_observed(parts: Sequence[Observed], rows: Rows) -> Observed:
 def _reordered(sizes: NDArray[np.int64], order: Rows) -> Rows:
     """Returns the indices that put pieces of these sizes, one after the other in an array, into another order."""
     return np.repeat(starts_of(sizes)[order], sizes[order]) + positions(sizes[order])
+
+
+def check_rewards(batch: Trajectories, reward_range: tuple[float, float]) -> None:
+    """Raises ValueError where a reward lies outside the range. Zeros after an early end are not checked."""
+    low, high = reward_range
+    outside = (batch.flat < low) | (batch.flat > high)
+    if outside.any():
+        outside &= positions(batch.lengths) < np.repeat(batch.steps, batch.lengths)
+    if outside.any():
+        raise ValueError(
+            f"reward_range must contain all rewards, got {reward_range!r} and a reward of {batch.flat[outside][0]:g}"
+        )

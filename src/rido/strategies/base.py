@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
-from rido.core.diagnostics import interval_warnings
 from rido.core.estimate import Estimate
 from rido.core.guarantee import guaranteed_interval
 from rido.core.moments import Moments, RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary, SummedMoments
 from rido.core.trajectories import Trajectories, concatenate
+from rido.strategies.diagnostics import interval_warnings
 
 
 class Strategy(ABC):
