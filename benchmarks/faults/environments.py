@@ -27,8 +27,8 @@ from rido.simulators import SimulationError
 HERE = Path(__file__).resolve()
 sys.path[:] = [str(HERE.parents[2] / "tests"), *(entry for entry in sys.path if Path(entry).resolve() != HERE.parent)]
 
-import misbehaving
-from traps import zeros
+import misbehaving  # noqa: E402
+from traps import zeros  # noqa: E402
 
 STEP_TIMEOUT = 3.0  # seconds
 SETTINGS = dict(budget=1200, gamma=0.95, horizon=20)
