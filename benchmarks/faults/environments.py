@@ -23,10 +23,12 @@ import numpy as np
 import rido
 from rido.simulators import SimulationError
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+# Not from this folder: this file has the name of a module of the tests. Load it by its path, or run it as a script.
+HERE = Path(__file__).resolve()
+sys.path[:] = [str(HERE.parents[2] / "tests"), *(entry for entry in sys.path if Path(entry).resolve() != HERE.parent)]
 
-import misbehaving
-from traps import zeros
+import misbehaving  # noqa: E402
+from traps import zeros  # noqa: E402
 
 STEP_TIMEOUT = 3.0  # seconds
 SETTINGS = dict(budget=1200, gamma=0.95, horizon=20)
