@@ -10,8 +10,8 @@ from pathlib import Path
 
 import commands
 import extremes
+import misbehaviour
 
-import environments
 import storage
 
 SEED = 0
@@ -25,7 +25,7 @@ SECTIONS = {
     "environments": (
         "Environments, policies and critics",
         "100 that misbehave (hang, crash, exit, print, wrong types, NaN, changes in place), workers 1 and 2.",
-        lambda: environments.run(100, SEED),
+        lambda: misbehaviour.run(100, SEED),
     ),
     "numbers": (
         "Numbers",

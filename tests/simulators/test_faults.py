@@ -1,6 +1,6 @@
 """Misbehaving environments, policies and critics end in one line or in the right number, with any number of workers.
 
-``benchmarks/faults/environments.py`` runs all of them with two workers and on Ray too.
+``benchmarks/faults/misbehaviour.py`` runs all of them with two workers and on Ray too.
 """
 
 import os

@@ -3,7 +3,7 @@
 Each must end in the same one-line error with any number of workers, or in the right number; no process and no shared
 memory may be left behind.
 
-    python benchmarks/faults/environments.py --count 100 --seed 0 [--ray]
+    python benchmarks/faults/misbehaviour.py --count 100 --seed 0 [--ray]
 """
 
 import argparse
