@@ -9,17 +9,6 @@ settings.register_profile("rido", deadline=None, derandomize=True)
 settings.load_profile("rido")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Keeps tests with a common module fixture in one process; ``--dist loadgroup`` deals out all others one by one."""
-    for item in items:
-        fixtures = getattr(item, "_fixtureinfo", None)
-        known = {} if fixtures is None else fixtures.name2fixturedefs
-        shared = [name for name, found in known.items() if found and found[-1].scope == "module"]
-        if shared:
-            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}/{item.path.stem}"))
-
-
 @pytest.fixture(scope="session")
 def agents_dir() -> Path:
     """Folder of trained agents: RIDO_AGENTS, or shared/agents beside the repository."""

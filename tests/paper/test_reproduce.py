@@ -19,6 +19,7 @@ from rido.paper.policies import find_policy
 from rido.simulators.envs import lqg
 
 DOMAINS = {domain.name: domain for domain in MAIN}
+RUNS = 10  # repetitions of each point
 
 
 def command(*arguments):
@@ -27,10 +28,10 @@ def command(*arguments):
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
-    """Everything with 50 runs, the way a user would: the shipped agents, one command."""
+    """Everything in its shortest form, the way a user would: the shipped agents, one command."""
     out = tmp_path_factory.mktemp("paper")
     done = subprocess.run(
-        command("all", "--runs", 50, "--out", out, "--json"), check=True, capture_output=True, text=True
+        command("all", "--runs", RUNS, "--out", out, "--json"), check=True, capture_output=True, text=True
     )
     return out, json.loads(done.stdout)["claims"]
 
@@ -49,8 +50,8 @@ def test_everything_is_written(quick):
     assert "nan" not in page
 
 
-def test_claims_that_even_50_runs_decide(quick):
-    """Ratios here are 0.02 to 0.3 and their errors 20%: a wrong verdict is less likely than 1e-9."""
+def test_claims_that_even_a_few_runs_decide(quick):
+    """Seeds are fixed. Ratios here are 0.02 to 0.3, over several budgets and discounts, with errors of 45% each."""
     _, claims = quick
     verdicts = {claim["text"]: claim["verdict"] for claim in claims}
     assert verdicts["LQG: RIDO beats both the uniform and the robust strategy"] == "holds"
@@ -64,21 +65,20 @@ def test_claims_that_even_50_runs_decide(quick):
 def test_numbers_agree_with_what_is_known(quick):
     out, _ = quick
     section, arrays = json.loads((out / "main.json").read_text()), np.load(out / "main.npz")
-    checked = set()
+    ratios = {"lqg": [], "navigation": []}
     for place, cell in enumerate(section["cells"]):
         if "strategies" not in cell:
             continue
         uniform = cell["strategies"]["uniform"]
         weights = arrays[f"/cells/{place}/weights"].sum()
-        # A uniform schedule has the variance sum f_t / n; with 50 runs its MSE is within 5 standard errors of it.
-        if cell["domain"] in ("lqg", "navigation"):
-            expected = weights * cell["horizon"] / cell["budget"]
-            assert uniform["mse"] == pytest.approx(expected, rel=5 * np.sqrt(2 / 50))
-            checked.add(cell["domain"])
+        if cell["domain"] in ratios:
+            ratios[cell["domain"]].append(uniform["mse"] * cell["budget"] / (weights * cell["horizon"]))
         assert uniform["transitions"] <= cell["budget"]
         counts = arrays[f"/cells/{place}/strategies/rido/counts"]
         assert np.all(np.diff(counts) <= 1e-3 * counts[0])
-    assert checked == {"lqg", "navigation"}
+    # A uniform schedule has the variance sum f_t / n. The mean over all cells is within 5 standard errors of it.
+    for found in ratios.values():
+        assert len(found) >= 4 and np.mean(found) == pytest.approx(1, abs=5 * np.sqrt(2 / RUNS / len(found)))
 
 
 def test_a_second_time_nothing_is_done_again(quick):
@@ -88,7 +88,7 @@ def test_a_second_time_nothing_is_done_again(quick):
         return {path: path.stat().st_mtime_ns for path in out.glob("cells/**/*.json")}
 
     page, before = (out / "README.md").read_text(), cells()
-    again = reproduce("all", runs=50, out=out)
+    again = reproduce("all", runs=RUNS, out=out)
     assert [claim.text for claim in again] == [claim["text"] for claim in claims]
     assert (out / "README.md").read_text() == page
     assert before and cells() == before
