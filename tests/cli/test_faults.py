@@ -83,14 +83,16 @@ def test_what_an_environment_prints_goes_to_standard_error(folder, workers):
     words = ["evaluate", "misbehaving:Noisy-v0", "--policy", "misbehaving:still", *SHORT, "--workers", str(workers)]
     done = run(folder, *words, "--json")
     assert done.returncode == 0 and done.stdout.count("\n") == 1 and json.loads(done.stdout)["transitions"] == 60
-    for text in ("from Python\n", "from Python's own", "from C", "from the descriptor"):
-        assert done.stderr.count(text) == 60
+    said = done.stderr.replace("from Python's own", "")  # lines of two workers may be mixed
+    for text in ("from Python", "from C", "from the descriptor"):
+        assert said.count(text) == 60
+    assert done.stderr.count("from Python's own") == 60
 
 
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        ("Exits", "called sys.exit(0)"),
+        ("Exits", "the environment's step raised SystemExit(0)"),
         ("Recurses", "RecursionError"),
         ("Unusual", "rido: Unusual: two lines"),
     ],

@@ -280,8 +280,10 @@ def test_two_processes_do_not_write_into_one_file(run):
 def test_a_run_can_be_read_where_nothing_can_be_written(run, tmp_path):
     """By a user without rights, in a folder that is read-only: nothing is left behind."""
     value = read_run(run).evaluation.value
-    for folder in (*tmp_path.parents[:2], tmp_path):
-        folder.chmod(0o555 if folder == tmp_path else 0o755)
+    for folder in tmp_path.parents:
+        if folder.name.startswith(("pytest-", "popen-")):  # what pytest made for itself
+            folder.chmod(0o755)
+    tmp_path.chmod(0o555)
     run.chmod(0o444)
     drop = f"os.setuid({attacks.NOBODY});" if os.getuid() == 0 else ""
     read = "read_run(sys.argv[1]).evaluation.value"  # the first time for what is imported late

@@ -10,7 +10,7 @@ import pytest
 from rido import Adaptive, Rido, Trajectories
 from rido.strategies import planning
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "faults" / "numbers.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "faults" / "extremes.py"
 
 
 @pytest.fixture

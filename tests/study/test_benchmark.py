@@ -58,10 +58,10 @@ def test_variance_stays_close_to_the_oracles_on_processes_held_out(pages):
 
 
 def test_stopping_at_a_width_keeps_its_promise(pages):
-    """At least 25 light-tailed processes, 4 repetitions each; the committed table has 1.5 times the oracle's budget."""
+    """At least 25 light-tailed processes, 4 repetitions each. No run stops before 50 trajectories, 3.3 times 15."""
     ((coverage, _, spent, forecast),) = rows(pages("until")["Stopping at a width"], ["15 T"])
     assert float(coverage) > lowest_coverage(25 * 4)
-    assert 1 < float(spent) < 2 and 0.5 < float(forecast) < 2
+    assert 1 < float(spent) < 3.5 and 0.5 < float(forecast) < 2
 
 
 def test_unbiased_is_unbiased(pages):

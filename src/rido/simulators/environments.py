@@ -2,9 +2,9 @@
 
 import copy
 import difflib
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Literal
 
@@ -106,14 +106,6 @@ def _make_environment(make: Callable[[], Any]) -> gym.Env[Any, Any]:
     if not isinstance(env, gym.Env):
         raise ValueError(f"env must make a gymnasium.Env when it is called, got {env!r:.80}")
     return env
-
-
-def _close(env: Any) -> None:
-    """Closes an environment; if that fails it is only a warning, because everything was collected by then."""
-    try:
-        env.close()
-    except (Exception, SystemExit) as error:
-        warnings.warn(f"the environment's close raised {error!r}", stacklevel=2)
 
 
 class Environments(ABC):
@@ -239,9 +231,9 @@ class SingleEnvironments(Environments):
         self._batch[slot] = observation if self._shape is not None else copy.deepcopy(observation)
 
     def close(self) -> None:
-        if self._make is not None:
-            for env in self._envs:
-                _close(env)
+        with ExitStack() as stack:  # closes all of them, also where one raises
+            for env in self._envs if self._make is not None else ():
+                stack.callback(env.close)
 
     def notes(self) -> list[str]:
         layers: list[Any] = [self._envs[0]]
@@ -318,7 +310,7 @@ class VectorEnvironments(Environments):
 
     def close(self) -> None:
         if self._make is not None:
-            _close(self._env)
+            self._env.close()
 
 
 def open_environments(env: Any, *, horizon: int, env_kwargs: Mapping[str, Any], num_envs: int | None) -> Environments:

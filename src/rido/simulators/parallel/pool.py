@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.trajectories import Trajectories
 from rido.policies.observations import stack, take
-from rido.simulators.base import Capabilities, Observed, PolicyInfo, Position, SimulationError
+from rido.simulators.base import Capabilities, Observed, PolicyInfo, Position, SimulationError, close
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel.serialization import deserialize, serialize
 from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
@@ -146,7 +146,7 @@ class PoolSimulator(ABC):
     def _simulator_here(self) -> GymnasiumSimulator:
         """Returns the workers' simulator, made in this process, for its policy and its fingerprint."""
         simulator = deserialize(self._content)
-        simulator.close()
+        close(simulator)
         return simulator
 
     def close(self) -> None:
