@@ -95,7 +95,7 @@ def test_a_second_time_nothing_is_done_again(quick):
 
 
 def test_killed_and_resumed_gives_the_same(tmp_path):
-    settings = ("beta", "--runs", 20, "--processes", 1)
+    settings = ("beta", "--runs", RUNS, "--processes", 1)
     subprocess.run(command(*settings, "--out", tmp_path / "whole"), check=True, capture_output=True)
     killed = tmp_path / "killed"
     process = subprocess.Popen(
