@@ -23,12 +23,10 @@ import numpy as np
 import rido
 from rido.simulators import SimulationError
 
-# Not from this folder: this file has the name of a module of the tests. Load it by its path, or run it as a script.
-HERE = Path(__file__).resolve()
-sys.path[:] = [str(HERE.parents[2] / "tests"), *(entry for entry in sys.path if Path(entry).resolve() != HERE.parent)]
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
 
-import misbehaving  # noqa: E402
-from traps import zeros  # noqa: E402
+import misbehaving
+from traps import zeros
 
 STEP_TIMEOUT = 3.0  # seconds
 SETTINGS = dict(budget=1200, gamma=0.95, horizon=20)
