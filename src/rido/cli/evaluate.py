@@ -22,7 +22,9 @@ from rido.cli.console import (
     sparkline,
     stdout_to_stderr,
 )
-from rido.evaluation.evaluate import STRATEGIES, CriticName, SimulatorName, StrategyName, evaluate
+from rido.evaluation.evaluate import CriticName, evaluate
+from rido.simulators.factory import SimulatorName
+from rido.strategies.names import STRATEGIES, StrategyName
 
 _SPEND, _COLLECT = "How much to spend", "How to collect"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rido.core import checks
 from rido.critics.base import Critic
@@ -19,15 +19,12 @@ from rido.evaluation.result import Evaluation
 from rido.evaluation.time_budget import TimeBudget
 from rido.simulators import factory
 from rido.simulators.base import Simulator, close, describe
+from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import environment_name, identities
-from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
+from rido.strategies import Adaptive, Strategy
+from rido.strategies.names import STRATEGIES, StrategyName
 
-STRATEGIES: dict[str, type[Strategy]] = {"adaptive": Adaptive, "uniform": Uniform, "robust": Robust, "rido": Rido}
-"""Strategies by name."""
-
-StrategyName = Literal["adaptive", "uniform", "robust", "rido"]
 CriticName = Literal["policy", "fit", "auto"]
-SimulatorName = Literal["gymnasium", "workers", "envpool", "ray", "jax"]
 
 _SUMMED_BUDGET = 1_000_000  # transitions beyond which rewards stay on a device that can sum them up
 _SUMMED_HORIZON = 4096  # steps up to which it can: sums are T x T tables
@@ -145,9 +142,8 @@ def evaluate(
     if budget is None and time_budget is None:
         raise ValueError("budget must be given, in transitions, or time_budget, in seconds")
     if budget is not None:
-        make(
-            horizon=horizon, budget=checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS), gamma=gamma
-        )  # raises before anything is started
+        budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
+        make(horizon=horizon, budget=budget, gamma=gamma)  # raises before anything is started
 
     def prepare(running: Simulator) -> Task:
         timing, size, chosen = None, budget or 0, make
@@ -225,7 +221,7 @@ def _resolve_strategy(
 ) -> tuple[Strategy | Callable[..., Strategy], float | None]:
     """Returns settings of a strategy, or a function that makes one, and the width at which to stop."""
     if isinstance(strategy, str):
-        checks.choice("strategy", strategy, tuple(STRATEGIES))
+        checks.choice("strategy", strategy, get_args(StrategyName))
         strategy = STRATEGIES[strategy]()
     if isinstance(strategy, Strategy) and strategy.begun:
         raise ValueError("strategy must leave horizon, budget and gamma to evaluate(), got one that has them")

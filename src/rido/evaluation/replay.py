@@ -18,9 +18,9 @@ from rido.evaluation.collector import pilot_of
 from rido.evaluation.loop import reset_reserve
 from rido.policies.base import ValueFunction
 from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, Milestone, Piece
-from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
+from rido.strategies import Oracle, Strategy
+from rido.strategies.names import STRATEGIES
 
-_STRATEGIES = {kind.__name__.lower(): kind for kind in (Adaptive, Oracle, Rido, Robust, Uniform)}
 _ROUNDING = 1e-6  # largest relative difference to what was recorded; other machines round otherwise
 
 
@@ -47,7 +47,8 @@ def replay(
         version that recorded the run, there is None for each round.
     """
     unknown = [None] * len(milestones), False
-    kind: Callable[..., Strategy] | None = _STRATEGIES.get(configuration["strategy"])
+    known: dict[str, Callable[..., Strategy]] = {**STRATEGIES, "oracle": Oracle}
+    kind = known.get(configuration["strategy"])
     if kind is None:
         return unknown
     settings = {"horizon": configuration["horizon"], "gamma": configuration["gamma"], **configuration["options"]}

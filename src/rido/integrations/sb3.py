@@ -11,9 +11,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from rido.core import checks
-from rido.evaluation.evaluate import CriticName, StrategyName, evaluate
+from rido.evaluation.evaluate import CriticName, evaluate
 from rido.evaluation.result import Evaluation
 from rido.strategies import Strategy
+from rido.strategies.names import StrategyName
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback, EventCallback

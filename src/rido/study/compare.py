@@ -13,20 +13,13 @@ from rido.core import checks
 from rido.core.allocation import allocate, fill
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories, positions
-from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
+from rido.strategies import Oracle, Strategy
+from rido.strategies.names import STRATEGIES
 from rido.study.zoo import weights as true_weights
 
 Array = NDArray[np.float64]
 
 _UNREACHED = 1e-9  # price in transitions of a step that no trajectory reached; plans need a price above 0
-
-STRATEGIES: Mapping[str, Callable[..., Strategy]] = {
-    "uniform": Uniform,
-    "robust": Robust,
-    "rido": Rido,
-    "adaptive": Adaptive,
-}
-"""The strategies that :func:`compare` knows by name, beside "oracle", which is made from the bank's weights."""
 
 
 @dataclass(frozen=True, eq=False)
