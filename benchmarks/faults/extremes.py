@@ -6,7 +6,7 @@ exceptions and floating-point warnings, budgets exceeded, standard errors of 0 o
 that are not JSON. The other counts say how many problems there were, and how many were refused before anything was
 spent, as they must be where a budget does not pay for two resets.
 
-Run from the root with ``python -m benchmarks.faults.numbers``: as a script, its name would hide the standard library's.
+Run as ``python benchmarks/faults/extremes.py``; ``python benchmarks/faults --sections numbers`` puts it on the page.
 """
 
 import argparse

@@ -121,3 +121,8 @@ def test_a_critic_serves_rewards_of_any_size(scale):
     assert far.standard_error == pytest.approx(scale * plain.standard_error)
     assert far.critic_gain == pytest.approx(plain.critic_gain)
     assert far.uniform_transitions == pytest.approx(plain.uniform_transitions)
+
+
+def test_a_critic_over_a_single_trajectory_says_that_the_error_is_unknown():
+    result = rido.evaluate(bank(), critic=value, strategy="uniform", **{**SETTINGS, "budget": 10})
+    assert math.isfinite(result.value) and math.isinf(result.standard_error) and result.resets == 20

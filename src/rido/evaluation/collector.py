@@ -176,7 +176,8 @@ class Collector:
         """
         starts = np.concatenate(self._starts)
         unit = excess_exponent(error, float(np.abs(starts).max()))
-        spread, error = float(scaled(starts, -unit).var(ddof=1)), scaled_number(error, -unit)
+        spread = float(scaled(starts, -unit).var(ddof=1)) if starts.size > 1 else 0.0
+        error = scaled_number(error, -unit)
         wanted = most if error**2 == 0 else min(most, spread * (1 - share) / share / error**2)
         count = int(min(max(wanted, _FEWEST_RESETS), most))
         started = time.perf_counter()
