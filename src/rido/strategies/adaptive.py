@@ -149,11 +149,31 @@ class Adaptive(Strategy):
         """The schedules of the teams that are to collect something now."""
         return () if self._asked is None else tuple(Schedule(part) for part in self._parts if part.any())
 
+    @property
+    def team_count(self) -> int:
+        """Number of teams."""
+        return len(self._teams)
+
+    def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the team to which each trajectory of what was last asked for belongs, given their lengths."""
+        return _deal(lengths, self._parts)
+
+    def follow(self, teams: Sequence[RewardMoments]) -> None:
+        """Plans from now on by another signal of the trajectories that were told, such as a difference of two policies.
+
+        Args:
+            teams: moments of this signal for each team.
+        """
+        self._teams, self.moments, self._lessons = list(teams), RewardMoments(self.horizon, gamma=self.gamma), []
+        for team in teams:
+            self.moments.merge(team)
+
     def _take_in(self, batches: Sequence[Trajectories | Summary]) -> None:
         super()._take_in(batches)
         active = [index for index, part in enumerate(self._parts) if part.any()]
         if isinstance(batches[0], Trajectories):
-            batches = _split(batches[0], [self._parts[index] for index in active])
+            dealt = self.dealt(batches[0].lengths)
+            batches = [batches[0].select(dealt == index) for index in active]
         if len(batches) != len(active):
             raise ValueError(f"tell() needs a summary for each of the {len(active)} parts, got {len(batches)}")
         for index, batch in zip(active, batches, strict=True):
@@ -293,16 +313,18 @@ class Adaptive(Strategy):
         return [none, plan] if rounds % 2 else [plan, none]
 
 
-def _split(batch: Trajectories, parts: Sequence[Counts]) -> list[Trajectories]:
-    """Deals trajectories out to the teams that asked for them, in turn, each length by itself."""
+def _deal(given: NDArray[np.int64], parts: Sequence[Counts]) -> NDArray[np.int64]:
+    """Deals trajectories out to the teams that asked for them, in turn, each length by itself; returns their teams."""
     lengths, places, teams = [], [], []
     for team, part in enumerate(parts):
+        if not part.any():
+            continue
         own = Schedule(part).lengths[::-1]
         rank = np.arange(own.size) - np.searchsorted(own, own)
         lengths.append(own)
         places.append((rank + 0.5) / (-np.diff(part, append=0))[own - 1])
         teams.append(np.full(own.size, team))
     turns = np.lexsort((np.concatenate(places), np.concatenate(lengths)))
-    dealt = np.empty(len(batch), dtype=np.int64)
-    dealt[np.argsort(batch.lengths, kind="stable")] = np.concatenate(teams)[turns]
-    return [batch.select(dealt == team) for team in range(len(parts))]
+    dealt = np.empty(given.size, dtype=np.int64)
+    dealt[np.argsort(given, kind="stable")] = np.concatenate(teams)[turns]
+    return dealt

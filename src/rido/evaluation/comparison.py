@@ -1,0 +1,303 @@
+"""Comparison: which of several policies is best, how sure that is, and who dropped out when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.estimate import Estimate
+from rido.core.moments import RewardMoments
+from rido.core.trajectories import Trajectories, concatenate
+from rido.strategies.diagnostics import interval_warnings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_NO_GAIN = 1.1  # pairing gains nothing where the variance of a difference falls by less than this factor
+
+
+class PairedRewards:
+    """Rewards of several policies on the same seeds and lengths.
+
+    Args:
+        names: of the policies.
+        horizon: number of time steps.
+        gamma: discount factor.
+        teams: number of teams, each planned from the others' rewards (see :mod:`rido.strategies.adaptive`).
+    """
+
+    def __init__(self, names: Sequence[str], *, horizon: int, gamma: float, teams: int) -> None:
+        self.names = tuple(names)
+        self.horizon, self.gamma = horizon, gamma
+        self._teams: list[dict[str, Trajectories]] = [{} for _ in range(teams)]
+        self._transitions = dict.fromkeys(self.names, 0)
+        self.trajectories = 0
+        self.rounds = 0
+
+    def add(self, trajectories: Mapping[str, Trajectories], dealt: NDArray[np.int64]) -> None:
+        """Adds a round.
+
+        Args:
+            trajectories: of each policy that is still in the race, in the same order.
+            dealt: the team to which each trajectory belongs.
+        """
+        self.rounds += 1
+        for name, batch in trajectories.items():
+            self.trajectories += len(batch)
+            self._transitions[name] += batch.transitions
+            for index, team in enumerate(self._teams):
+                if (rows := dealt == index).any():
+                    new = batch.select(rows)
+                    team[name] = concatenate([team[name], new]) if name in team else new
+
+    @property
+    def transitions(self) -> int:
+        """Transitions of all policies."""
+        return sum(self._transitions.values())
+
+    def transitions_of(self, name: str) -> int:
+        """Returns the transitions of one policy."""
+        return self._transitions[name]
+
+    def moments(self, signal: Mapping[str, float]) -> list[RewardMoments]:
+        """Returns for each team the moments of a signal of the trajectories that all these policies have.
+
+        Args:
+            signal: how often each policy's rewards count: ``{"a": 1, "b": -1}`` for the difference of two.
+        """
+        found = []
+        for team in self._teams:
+            moments = RewardMoments(self.horizon, gamma=self.gamma)
+            if all(name in team for name in signal):
+                parts = [team[name] for name in signal]
+                count = min(len(part) for part in parts)  # who left the race has the first ones
+                lengths = parts[0].lengths[:count]
+                planned = int(lengths.sum())
+                rewards = sum(factor * part.flat[:planned] for factor, part in zip(signal.values(), parts, strict=True))
+                steps = np.max([part.steps[:count] for part in parts], axis=0)
+                moments.update(Trajectories(rewards, lengths, steps))
+            found.append(moments)
+        return found
+
+    def estimate(self, name: str) -> Estimate:
+        """Estimates the return of a policy."""
+        return estimate_of(self.moments({name: 1.0}))
+
+    def difference(self, name: str, other: str) -> Estimate:
+        """Estimates J(name) - J(other)."""
+        return estimate_of(self.moments({name: 1.0, other: -1.0}))
+
+    def gain(self, name: str, other: str) -> float:
+        """Returns how many times larger the variance of a difference would be without common seeds; NaN if unknown."""
+        alone = (estimate_of(self.moments(signal)) for signal in ({name: 1.0, other: 0.0}, {name: 0.0, other: 1.0}))
+        paired, separate = self.difference(name, other).standard_error, math.hypot(*(one.standard_error for one in alone))
+        return (separate / paired) ** 2 if paired > 0 and math.isfinite(separate) else math.nan
+
+
+def estimate_of(teams: Sequence[RewardMoments]) -> Estimate:
+    """Returns the mean of the teams' own estimates."""
+    return Estimate.from_moments(*([team for team in teams if team.counts[-1]] or teams))
+
+
+@dataclass(frozen=True)
+class Exit:
+    """When a policy dropped out of a race.
+
+    Attributes:
+        transitions: of all policies by then.
+        round: the round after which it left, from 1.
+        leader: the policy that it was found to be worse than.
+    """
+
+    transitions: int
+    round: int
+    leader: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Which of several policies is best.
+
+    Attributes:
+        best: name of the best policy; None while undecided.
+        ranking: all names, the best first; those that dropped out come last.
+        rewards: what everything is computed from.
+        exits: when the policies that are not among the best dropped out.
+        level: error probability of the last look at a difference, on one side.
+        confidence: probability that no policy is wrongly called the best.
+        tolerance: difference that does not matter.
+        budget: transitions that were allowed.
+        environment: name of the environment.
+        seed: what all randomness came from.
+        reproducible: whether the same seed gives the same result for any number of environments.
+        seconds: time that collecting took.
+        notes: what the reader should know before trusting the numbers, found by the simulator.
+    """
+
+    best: str | None
+    ranking: tuple[str, ...]
+    rewards: PairedRewards = field(repr=False)
+    exits: Mapping[str, Exit]
+    level: float
+    confidence: float
+    tolerance: float
+    budget: int
+    environment: str = "a simulator"
+    seed: int | None = None
+    reproducible: bool = True
+    seconds: float = math.nan
+    notes: tuple[str, ...] = ()
+
+    @property
+    def decided(self) -> bool:
+        """Whether one policy is the best, or as good as any other within the tolerance."""
+        return self.best is not None
+
+    @property
+    def values(self) -> dict[str, Estimate]:
+        """The estimated return of each policy, the best first."""
+        return {name: self.rewards.estimate(name) for name in self.ranking}
+
+    @property
+    def eliminated(self) -> dict[str, int]:
+        """The policies that dropped out, with the transitions of all policies by then."""
+        return {name: exit.transitions for name, exit in self.exits.items()}
+
+    @property
+    def transitions(self) -> int:
+        """Transitions of all policies together."""
+        return self.rewards.transitions
+
+    @property
+    def trajectories(self) -> int:
+        """Trajectories of all policies together."""
+        return self.rewards.trajectories
+
+    def difference(self, name: str, other: str) -> Estimate:
+        """Returns the estimated difference J(name) - J(other), from the trajectories that both have in common."""
+        return self.rewards.difference(name, other)
+
+    def interval(self, name: str) -> tuple[float, float]:
+        """Returns an interval of a policy's return that also holds for the policy that was chosen because it is best.
+
+        With the confidence of the comparison the intervals of all policies hold at once (Bonferroni).
+        """
+        return self.rewards.estimate(name).interval(1 - (1 - self.confidence) / len(self.ranking))
+
+    def pairing_gain(self, name: str, other: str) -> float:
+        """Returns how many times larger the variance of a difference would be without common seeds; NaN if unknown."""
+        return self.rewards.gain(name, other)
+
+    @property
+    def needed(self) -> float:
+        """Transitions that would decide between the best two, about; infinite where they seem to be equal."""
+        leader, rival = self.ranking[:2]
+        difference = self.difference(leader, rival)
+        if self.decided:
+            return float(self.transitions)
+        reach = difference.value - difference.interval(1 - 2 * self.level)[0] if self.level > 0 else math.inf
+        distance = difference.value + self.tolerance
+        return self.transitions * (reach / distance) ** 2 if distance > 0 else math.inf
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the reader should know before trusting the result."""
+        leader, rival = self.ranking[:2]
+        found = [*self.notes]
+        alike = [name for name in self.ranking[1:] if name not in self.exits and self._same(leader, name)]
+        if alike:
+            found.append(f"{', '.join(alike)} gave the same rewards as {leader} in every trajectory")
+        elif self.decided:
+            found += interval_warnings(self.difference(leader, rival))
+        return tuple(found)
+
+    def _same(self, name: str, other: str) -> bool:
+        difference = self.difference(name, other)
+        return difference.nothing_varied and difference.value == 0
+
+    def summary(self) -> str:
+        """Returns what was found, in a few lines."""
+        leader, rival = self.ranking[:2]
+        difference, (low, high) = self.difference(leader, rival), self.interval(leader)
+        least, most = difference.interval(self.confidence)
+        percent = f"{100 * self.confidence:g}%"
+        if self.decided and len(self.exits) == len(self.ranking) - 1:
+            head = f"{leader} is the best of {len(self.ranking)} in {self.environment}, at {percent} confidence"
+        elif self.decided:
+            ties = ", ".join(name for name in self.ranking[1:] if name not in self.exits)
+            head = f"{leader} is not worse than any other by more than {self.tolerance:g}; still close: {ties}"
+        else:
+            left = len(self.ranking) - len(self.exits)
+            needed = f"about {self.needed:,.3g} transitions" if math.isfinite(self.needed) else "more than can be told"
+            head = f"undecided: {left} of {len(self.ranking)} are left; deciding takes {needed}"
+        lines = [
+            head,
+            f"{leader}: {difference_text(self.values[leader].value, low, high)} (holds for the chosen one too)",
+            f"{leader} - {rival}: {difference_text(difference.value, least, most)}",
+            f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.rewards.horizon} steps, "
+            f"gamma {self.rewards.gamma:g}",
+        ]
+        if math.isfinite(gain := self.pairing_gain(leader, rival)):
+            told = f"{gain:.3g} times less variance" if gain >= _NO_GAIN else f"next to nothing ({gain:.2f} times)"
+            lines.append(f"common seeds gained {told} between the first two")
+        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything as plain numbers, strings and lists, with None where a number is not finite."""
+        leader = self.ranking[0]
+        policies = []
+        for name, estimate in self.values.items():
+            low, high = self.interval(name)
+            row: dict[str, Any] = {
+                "name": name,
+                "value": estimate.value,
+                "standard_error": estimate.standard_error,
+                "interval_low": low,
+                "interval_high": high,
+                "transitions": self.rewards.transitions_of(name),
+                "eliminated_at": self.eliminated.get(name),
+            }
+            if name != leader:
+                difference = self.difference(leader, name)
+                row["behind"] = difference.value
+                row["behind_low"], row["behind_high"] = difference.interval(self.confidence)
+                row["pairing_gain"] = self.pairing_gain(leader, name)
+            policies.append({key: _plain(entry) for key, entry in row.items()})
+        return {
+            "best": self.best,
+            "decided": self.decided,
+            "ranking": list(self.ranking),
+            "policies": policies,
+            "confidence": self.confidence,
+            "tolerance": self.tolerance,
+            "transitions": self.transitions,
+            "trajectories": self.trajectories,
+            "budget": self.budget,
+            "needed": _plain(self.needed),
+            "environment": self.environment,
+            "horizon": self.rewards.horizon,
+            "gamma": self.rewards.gamma,
+            "seed": self.seed,
+            "reproducible": self.reproducible,
+            "seconds": _plain(self.seconds),
+            "warnings": list(self.warnings),
+        }
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the interval of each policy; needs matplotlib."""
+        from rido.plots.comparison import plot_values
+
+        return plot_values(self, ax)
+
+
+def difference_text(value: float, low: float, high: float) -> str:
+    return f"{value:.6g} [{low:.6g}, {high:.6g}]"
+
+
+def _plain(entry: Any) -> Any:
+    return None if isinstance(entry, float) and not math.isfinite(entry) else entry

@@ -1,0 +1,188 @@
+"""Race: which of several policies is best? Asks for the same trajectories of all, and drops those that are not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rido.core import checks
+from rido.core.estimate import Estimate
+from rido.core.schedule import Schedule
+from rido.core.trajectories import Trajectories
+from rido.evaluation.comparison import Comparison, Exit, PairedRewards, estimate_of
+from rido.evaluation.looks import Looks
+from rido.strategies import Adaptive
+
+_LEAST_LOOK = 8.0  # degrees of freedom of a difference before it may decide anything
+
+
+class Race:
+    """Finds the best of several policies by paired trajectories, and stops as soon as it is sure.
+
+    Trajectory i of every policy has the same seed and the same length. Then the difference of two policies is a reward
+    process of its own, whose variance is small where the policies are alike: all that is common to both cancels out.
+    Lengths are planned by the difference that is hardest to decide.
+
+    After each round a policy drops out when the bound on its difference to the leader excludes 0. With K policies, each
+    bound is one-sided with an error probability of ``(1 - confidence) / (2 (K - 1))`` over all looks, spent as
+    :class:`rido.evaluation.looks.Looks` says. So the best policy is lost with a probability of at most
+    ``(1 - confidence) / 2`` by Bonferroni's inequality, and where all are equally good, one is called the best with at
+    most ``1 - confidence``.
+
+    Args:
+        names: of the policies, 2 to 100.
+        horizon: number of time steps.
+        budget: transitions for all policies together.
+        gamma: discount factor in (0, 1].
+        confidence: probability that no policy is wrongly called the best.
+        tolerance: stop when the leader is surely not worse than any other by more than this.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> race = Race(["old", "new"], horizon=1, budget=2000, gamma=1.0)
+        >>> while (asked := race.ask()) is not None:
+        ...     names, schedule = asked
+        ...     common = rng.normal(0, 10, (schedule.trajectories, 1))
+        ...     noise = {name: rng.normal(name == "new", 1, common.shape) for name in names}
+        ...     race.tell({name: Trajectories(common + noise[name], schedule.lengths) for name in names})
+        >>> race.result().best, race.result().transitions < 200
+        ('new', True)
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        horizon: int,
+        budget: int,
+        gamma: float,
+        confidence: float = 0.95,
+        tolerance: float = 0.0,
+    ) -> None:
+        self.names = tuple(names)
+        if not 2 <= len(set(self.names)) == len(self.names) <= 100:
+            raise ValueError(f"names must be 2 to 100 different ones, got {len(self.names)}: {names!r:.200}")
+        self.budget = checks.integer("budget", budget, least=1)
+        self.confidence = checks.probability("confidence", confidence)
+        self.tolerance = checks.not_negative("tolerance", tolerance)
+        share = self.budget // len(self.names)
+        least = 2 * checks.integer("horizon", horizon, least=1)
+        if share < least:
+            raise ValueError(
+                f"budget must pay for 2 full-length trajectories of each policy, {least * len(self.names)} transitions "
+                f"in all, got {self.budget}"
+            )
+        # It never stops by itself: no difference is known this well.
+        self._plan = Adaptive(horizon=horizon, budget=share, gamma=gamma, until=math.ulp(0.0))
+        self._looks = Looks((1 - self.confidence) / (2 * (len(self.names) - 1)))
+        self._rewards = PairedRewards(self.names, horizon=horizon, gamma=gamma, teams=self._plan.team_count)
+        self._racing = list(self.names)
+        self._exits: dict[str, Exit] = {}
+        self._asked: Schedule | None = None
+        self._level = 0.0
+        self._best: str | None = None
+        self._settled = False
+
+    @property
+    def spent(self) -> int:
+        """Transitions taken so far, of all policies."""
+        return self._rewards.transitions
+
+    @property
+    def racing(self) -> tuple[str, ...]:
+        """The policies that are still in the race."""
+        return tuple(self._racing)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that were told."""
+        return self._rewards.rounds
+
+    def ask(self) -> tuple[tuple[str, ...], Schedule] | None:
+        """Returns the policies that are in the race and the trajectories to collect of each; None when it is over."""
+        if self._settled:
+            return None
+        if self._asked is None:
+            self._plan.change_budget(self._plan.spent + (self.budget - self.spent) // len(self._racing))
+            self._asked = self._plan.ask()
+            if self._asked is None:
+                self._look(last=True)
+                return None
+        return self.racing, self._asked
+
+    def tell(self, trajectories: Mapping[str, Trajectories]) -> None:
+        """Takes in the trajectories last asked for.
+
+        Args:
+            trajectories: of each policy in the race, all in the same order: trajectory i of every policy has the same
+                length, and began with the same seed.
+        """
+        if self._asked is None:
+            raise ValueError("tell() was called before ask()")
+        if set(trajectories) != set(self._racing):
+            raise ValueError(f"trajectories must be of {', '.join(self._racing)}, got {', '.join(trajectories)}")
+        lengths = trajectories[self._racing[0]].lengths
+        for name in self._racing:
+            if not np.array_equal(trajectories[name].lengths, lengths):
+                raise ValueError(f"trajectories of {name} must have the lengths of those of {self._racing[0]}, in order")
+        self._rewards.add({name: trajectories[name] for name in self._racing}, self._plan.dealt(lengths))
+        self._plan.tell(trajectories[self._racing[0]])
+        self._asked = None
+        self._look(last=False)
+
+    def result(self) -> Comparison:
+        """Returns what is known so far."""
+        means = {name: self._rewards.estimate(name).value for name in self.names}
+        ranking = sorted(self._racing, key=lambda name: -means[name])
+        ranking += sorted(self._exits, key=lambda name: (-self._exits[name].round, -means[name]))
+        return Comparison(
+            best=self._best,
+            ranking=tuple(ranking),
+            rewards=self._rewards,
+            exits=dict(self._exits),
+            level=self._level,
+            confidence=self.confidence,
+            tolerance=self.tolerance,
+            budget=self.budget,
+        )
+
+    def _look(self, *, last: bool) -> None:
+        """Drops the policies that are surely worse than the leader; plans by the hardest of the others from now on."""
+        signals = {name: self._rewards.moments({name: 1.0, self._racing[0]: -1.0}) for name in self._racing[1:]}
+        ahead = {self._racing[0]: 0.0, **{name: estimate_of(signal).value for name, signal in signals.items()}}
+        leader = max(ahead, key=lambda name: ahead[name])
+        if leader != self._racing[0]:
+            others = [name for name in self._racing if name != leader]
+            signals = {name: self._rewards.moments({name: 1.0, leader: -1.0}) for name in others}
+        rivals = {name: estimate_of(signal) for name, signal in signals.items()}
+        tested = {name: rival for name, rival in rivals.items() if rival.degrees_of_freedom >= _LEAST_LOOK}
+        if tested:
+            transitions = self._rewards.transitions_of(leader)
+            self._level = self._looks.level(transitions, 1.0 if last else self.spent / self.budget)
+        for name, difference in tested.items():
+            if difference.value < 0 and self._upper(difference) < 0:
+                self._racing.remove(name)
+                self._exits[name] = Exit(self.spent, self.rounds, leader)
+        left = {name: rival for name, rival in rivals.items() if name in self._racing}
+        if not left or self._within_tolerance(left):
+            self._best = leader
+        self._settled = last or self._best is not None
+        if not self._settled:
+            hardest = min(left, key=lambda name: _certainty(left[name]))
+            self._plan.follow(signals[hardest])
+
+    def _within_tolerance(self, rivals: Mapping[str, Estimate]) -> bool:
+        """Returns whether none of these is better than the leader by more than the tolerance."""
+        return self._level > 0 and all(self._upper(difference) <= self.tolerance for difference in rivals.values())
+
+    def _upper(self, difference: Estimate) -> float:
+        return difference.interval(1 - 2 * self._level)[1]
+
+
+def _certainty(difference: Estimate) -> float:
+    """Returns how many standard errors a difference is from 0."""
+    if difference.nothing_varied:
+        return math.inf if difference.value else 0.0
+    return abs(difference.value) / difference.standard_error
