@@ -17,7 +17,10 @@ from rido.core.estimate import Estimate
 from rido.core.moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
+from rido.evaluation.compare import compare
+from rido.evaluation.comparison import Comparison
 from rido.evaluation.evaluate import evaluate
+from rido.evaluation.race import Race
 from rido.evaluation.result import Evaluation
 from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
 
@@ -25,9 +28,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Adaptive",
+    "Comparison",
     "Estimate",
     "Evaluation",
     "Oracle",
+    "Race",
     "RewardMoments",
     "Rido",
     "Robust",
@@ -36,5 +41,6 @@ __all__ = [
     "Trajectories",
     "Uniform",
     "allocate",
+    "compare",
     "evaluate",
 ]

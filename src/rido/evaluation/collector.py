@@ -53,8 +53,11 @@ class Collector:
         summing: whether the simulator keeps rewards on its device and returns only sums over them.
         notes: what a reader should know of all that is collected.
         reward_range: lowest and highest possible reward; another one is an error.
+        pieces: recorded pieces that are still to be had, shared with other collectors; those of the run file if not
+            given.
 
     Attributes:
+        round: number of the round that pieces are recorded for.
         summing: whether only sums over the rewards are known.
         critic: the control variate of what is collected from now on; None for plain rewards.
         plain: moments of all rewards that were collected, whatever the critic.
@@ -75,6 +78,7 @@ class Collector:
         summing: bool = False,
         notes: Sequence[str] = (),
         reward_range: tuple[float, float] | None = None,
+        pieces: deque[Piece] | None = None,
     ) -> None:
         self._simulator = simulator
         self._lockstep = describe(simulator).lockstep
@@ -82,9 +86,9 @@ class Collector:
         self._record = record
         self._given_notes = tuple(notes)
         self._reward_range = reward_range
-        self._pieces = deque(record.pieces() if record is not None else ())
+        self._pieces = deque(record.pieces() if record is not None else ()) if pieces is None else pieces
         self._resets = deque(record.resets() if record is not None else ())
-        self._round = 0
+        self.round = 0
         self._starts: list[NDArray[np.float64]] = []
         self._reset_values: list[NDArray[np.float64]] = []
         self._summarised: Summarised | None = None
@@ -193,14 +197,14 @@ class Collector:
 
     def get_or_set(self, name: str, value: int) -> int:
         """Returns what was decided in this round of a run that goes on; if nothing was, notes this."""
-        return value if self._record is None else int(self._record.get_or_set(f"{name} of round {self._round}", value))
+        return value if self._record is None else int(self._record.get_or_set(f"{name} of round {self.round}", value))
 
     def finish_round(self, estimate: Estimate, warnings: Sequence[str]) -> None:
         """Notes how far the run is, and what a reader of the estimate should know."""
         if self._record is not None and not self._pieces:
             self._record.append_milestone(
                 Milestone(
-                    self._round,
+                    self.round,
                     self.plain.transitions,
                     self.trajectories,
                     estimate.value,
@@ -213,7 +217,7 @@ class Collector:
                     (*self.notes, *warnings),
                 )
             )
-        self._round += 1
+        self.round += 1
 
     def _collect(self, lengths: NDArray[np.int64], extractor: FeatureExtractor | None, bar: Progress) -> list[Piece]:
         started = time.perf_counter()
@@ -222,7 +226,7 @@ class Collector:
         while done < lengths.size:
             piece = self._pieces.popleft() if self._pieces else self._simulate(lengths[done:], extractor)
             part = piece.trajectories
-            if piece.round != self._round or not np.array_equal(part.lengths, lengths[done : done + len(part)]):
+            if piece.round != self.round or not np.array_equal(part.lengths, lengths[done : done + len(part)]):
                 raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
             if self._reward_range is not None:
                 check_rewards(part, self._reward_range)
@@ -248,7 +252,7 @@ class Collector:
         started = time.perf_counter()
         try:
             if extractor is None and self.critic is None:
-                piece = Piece(self._round, self._simulator.rollout(lengths[:count], seeds), 0.0)
+                piece = Piece(self.round, self._simulator.rollout(lengths[:count], seeds), 0.0)
             else:
                 piece = self._observe(lengths[:count], seeds, extractor)
         except SimulationError as error:
@@ -267,12 +271,12 @@ class Collector:
         if extractor is None:
             assert self.critic is not None
             made = signal(self.critic, observed, horizon=self.plain.horizon, gamma=self.plain.gamma)
-            return Piece(self._round, observed.trajectories, 0.0, signal=made.trajectories, starts=made.starts)
+            return Piece(self.round, observed.trajectories, 0.0, signal=made.trajectories, starts=made.starts)
         # One trajectory after the other, because an agent's value may be rounded by its place in the batch.
         ends = np.cumsum(observed.trajectories.steps + 1)
         rows = np.split(np.arange(ends[-1]), ends[:-1])
         features = np.concatenate([extractor(take(observed.observations, part)) for part in rows])
-        return Piece(self._round, observed.trajectories, 0.0, features=features, terminated=observed.terminated)
+        return Piece(self.round, observed.trajectories, 0.0, features=features, terminated=observed.terminated)
 
     def _reset(self, first: int, count: int) -> tuple[NDArray[np.float64], float]:
         assert isinstance(self._simulator, ObservingSimulator) and self.critic is not None

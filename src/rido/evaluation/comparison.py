@@ -95,7 +95,10 @@ class PairedRewards:
     def gain(self, name: str, other: str) -> float:
         """Returns how many times larger the variance of a difference would be without common seeds; NaN if unknown."""
         alone = (estimate_of(self.moments(signal)) for signal in ({name: 1.0, other: 0.0}, {name: 0.0, other: 1.0}))
-        paired, separate = self.difference(name, other).standard_error, math.hypot(*(one.standard_error for one in alone))
+        paired, separate = (
+            self.difference(name, other).standard_error,
+            math.hypot(*(one.standard_error for one in alone)),
+        )
         return (separate / paired) ** 2 if paired > 0 and math.isfinite(separate) else math.nan
 
 
@@ -237,10 +240,10 @@ class Comparison:
             head = f"undecided: {left} of {len(self.ranking)} are left; deciding takes {needed}"
         lines = [
             head,
-            f"{leader}: {difference_text(self.values[leader].value, low, high)} (holds for the chosen one too)",
-            f"{leader} - {rival}: {difference_text(difference.value, least, most)}",
-            f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.rewards.horizon} steps, "
-            f"gamma {self.rewards.gamma:g}",
+            f"{leader}: {_with_interval(self.values[leader].value, low, high)} (holds for the chosen one too)",
+            f"{leader} - {rival}: {_with_interval(difference.value, least, most)}",
+            f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.rewards.horizon} "
+            f"steps, gamma {self.rewards.gamma:g}",
         ]
         if math.isfinite(gain := self.pairing_gain(leader, rival)):
             told = f"{gain:.3g} times less variance" if gain >= _NO_GAIN else f"next to nothing ({gain:.2f} times)"
@@ -290,12 +293,12 @@ class Comparison:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws the interval of each policy; needs matplotlib."""
-        from rido.plots.comparison import plot_values
+        from rido.plots.comparison import plot_intervals
 
-        return plot_values(self, ax)
+        return plot_intervals(self, ax)
 
 
-def difference_text(value: float, low: float, high: float) -> str:
+def _with_interval(value: float, low: float, high: float) -> str:
     return f"{value:.6g} [{low:.6g}, {high:.6g}]"
 
 

@@ -64,7 +64,9 @@ class Looks:
         if transitions == self._time > 0:
             self._time, self._grid, self._masses, self.spent = self._before
         if not transitions > self._time:
-            raise ValueError(f"transitions must not be fewer than at the last look, {self._time:g}, got {transitions:g}")
+            raise ValueError(
+                f"transitions must not be fewer than at the last look, {self._time:g}, got {transitions:g}"
+            )
         self._before = (self._time, self._grid, self._masses, self.spent)
         step, scale = math.sqrt(transitions - self._time), math.sqrt(transitions)
         wanted = max(self._alpha * self._spending(share) - self.spent, 0.0)

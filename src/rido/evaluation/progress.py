@@ -49,6 +49,9 @@ class Progress:
 
     def show(self, estimate: Estimate) -> None:
         """Shows an estimate beside the bar."""
+        self.describe(f"{estimate.value:.5g} +- {estimate.standard_error:.2g}")
+
+    def describe(self, text: str) -> None:
+        """Shows a text beside the bar."""
         if self._bar is not None and self._task is not None:
-            text = f"{estimate.value:.5g} +- {estimate.standard_error:.2g}"
             self._bar.update(self._task, description=text)

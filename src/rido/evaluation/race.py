@@ -64,11 +64,12 @@ class Race:
         self.names = tuple(names)
         if not 2 <= len(set(self.names)) == len(self.names) <= 100:
             raise ValueError(f"names must be 2 to 100 different ones, got {len(self.names)}: {names!r:.200}")
+        self.horizon, self.gamma = checks.integer("horizon", horizon, least=1), checks.discount("gamma", gamma)
         self.budget = checks.integer("budget", budget, least=1)
         self.confidence = checks.probability("confidence", confidence)
         self.tolerance = checks.not_negative("tolerance", tolerance)
         share = self.budget // len(self.names)
-        least = 2 * checks.integer("horizon", horizon, least=1)
+        least = 2 * self.horizon
         if share < least:
             raise ValueError(
                 f"budget must pay for 2 full-length trajectories of each policy, {least * len(self.names)} transitions "
@@ -126,7 +127,9 @@ class Race:
         lengths = trajectories[self._racing[0]].lengths
         for name in self._racing:
             if not np.array_equal(trajectories[name].lengths, lengths):
-                raise ValueError(f"trajectories of {name} must have the lengths of those of {self._racing[0]}, in order")
+                raise ValueError(
+                    f"trajectories of {name} must have the lengths of those of {self._racing[0]}, in order"
+                )
         self._rewards.add({name: trajectories[name] for name in self._racing}, self._plan.dealt(lengths))
         self._plan.tell(trajectories[self._racing[0]])
         self._asked = None
@@ -178,7 +181,8 @@ class Race:
         return self._level > 0 and all(self._upper(difference) <= self.tolerance for difference in rivals.values())
 
     def _upper(self, difference: Estimate) -> float:
-        return difference.interval(1 - 2 * self._level)[1]
+        """Returns the bound on a difference. A rare event may favour either policy, so both sides are equally wide."""
+        return difference.value + difference.half_width(1 - 2 * self._level)
 
 
 def _certainty(difference: Estimate) -> float:

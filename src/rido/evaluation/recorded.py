@@ -21,7 +21,7 @@ from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
 from rido.storage.database import recognise
-from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, NOTES, REWARD_RANGE, RunFile, RunFileError
+from rido.storage.runfile import AGENT_DISCOUNT, COMPARISON, FITTED_CRITIC, NOTES, REWARD_RANGE, RunFile, RunFileError
 from rido.strategies.diagnostics import width_warnings
 
 
@@ -67,6 +67,8 @@ def read_run(path: str | Path) -> RecordedRun:
         What the file tells.
     """
     with RunFile.read(path) as file:
+        if COMPARISON in file.configuration:
+            raise RunFileError(f"run file {path} is of a comparison, not of an evaluation")
         milestones = list(file.progress())
         finished = {milestone.round for milestone in milestones}
         pieces = [piece for piece in file.pieces() if piece.round in finished]

@@ -75,6 +75,10 @@ class Policy(ABC):
         return None
 
 
+class Policies(dict[str, Any]):
+    """Several policies by their names, each as a user gave it, for a simulator in which they act by turns."""
+
+
 def call_in_blocks(
     function: Callable[[Any, int], NDArray[Any]], observations: Any, rows: int, block: int = BLOCK
 ) -> NDArray[Any]:

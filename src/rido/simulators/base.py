@@ -124,6 +124,14 @@ class SummarisingSimulator(Simulator, Protocol):
         ...
 
 
+@runtime_checkable
+class SwitchingSimulator(Simulator, Protocol):
+    """A simulator in which several policies act by turns; it takes :class:`rido.policies.base.Policies`."""
+
+    def use(self, name: str) -> None:
+        """Lets the policy of this name act from now on."""
+
+
 class PolicyInfo(Protocol):
     """What results say of a policy, in whichever process it acts."""
 

@@ -107,6 +107,17 @@ def simulator_kind(
     return partial(kind, workers=workers, **timeout) if simulator == "workers" else partial(kind, **timeout)
 
 
+def switches_policies(simulator: str | Callable[..., Simulator] | None) -> bool:
+    """Returns whether several policies can act by turns in the named simulator, or in what a function makes."""
+    if simulator is None or isinstance(simulator, str):
+        return simulator in (None, "gymnasium", "workers", "ray")
+    from rido.simulators.gymnasium import GymnasiumSimulator
+    from rido.simulators.parallel.pool import PoolSimulator
+
+    kind = simulator.func if isinstance(simulator, partial) else simulator
+    return isinstance(kind, type) and issubclass(kind, (GymnasiumSimulator, PoolSimulator))
+
+
 def is_simulator(env: Any) -> bool:
     """Returns whether the user passed a simulator instead of an environment."""
     return callable(getattr(env, "rollout", None))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import rido.simulators.envs
 from rido.core import checks
 from rido.core.trajectories import Trajectories, starts_of
-from rido.policies.base import Policy
+from rido.policies.base import Policies, Policy
 from rido.policies.observations import stack, take
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, Position, SimulationError
@@ -125,7 +125,8 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         env: an id ("Pendulum-v1", "module:Env-v0"), a function that makes an environment, an environment, or
             a VectorEnv without autoreset, whose rows are all stepped together, also those without a trajectory.
         policy: see :func:`rido.policies.resolve.resolve_policy`. The paper's domains ("rido/LQG-v0" and so on) have a
-            default, the policy that the paper evaluates.
+            default, the policy that the paper evaluates. Of several :class:`~rido.policies.base.Policies` the first
+            acts until :meth:`use` names another one.
         horizon: the longest trajectory that will be asked for. Environments made from an id get it as their time
             limit; the time limit of others must not be shorter.
         gamma: discount factor, on which the default policy of "rido/LQG-v0" depends.
@@ -136,7 +137,8 @@ class GymnasiumSimulator(EnvironmentsSimulator):
 
     Attributes:
         num_envs: the largest number of sub-environments side by side.
-        policy: the resolved policy.
+        policy: the resolved policy that acts.
+        policies: all resolved policies by their names.
         observation_space: of one environment.
     """
 
@@ -163,7 +165,20 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         self._given = env, env_kwargs
         envs = open_environments(env, horizon=horizon, env_kwargs=env_kwargs, num_envs=num_envs)
         spaces = dict(observation_space=envs.observation_space, action_space=envs.action_space)
-        super().__init__(envs, resolve_policy(policy, **spaces, deterministic=deterministic, trust=trust), horizon)
+        given = policy if isinstance(policy, Policies) else Policies({"": policy})
+        self.policies = {
+            name: resolve_policy(one, **spaces, deterministic=deterministic, trust=trust) for name, one in given.items()
+        }
+        super().__init__(envs, next(iter(self.policies.values())), horizon)
+
+    def use(self, name: str) -> None:
+        """Lets another one of several policies act from now on."""
+        self.policy = self.policies[name]
+
+    def call_as(self, name: str, method: str, *arguments: Any) -> Any:
+        """Calls a method while this one of several policies acts."""
+        self.use(name)
+        return getattr(self, method)(*arguments)
 
     @property
     def fingerprint(self) -> str:

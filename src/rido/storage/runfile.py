@@ -21,6 +21,7 @@ from rido.storage.database import RunFileError, one_line_errors, open_for_readin
 
 __all__ = [
     "AGENT_DISCOUNT",
+    "COMPARISON",
     "FITTED_CRITIC",
     "NOTES",
     "REWARD_RANGE",
@@ -34,6 +35,9 @@ _FINGERPRINT = "_fingerprint"  # suffix of the names of fingerprints in the conf
 
 NOTES = "notes"
 """Name in the configuration of the reasons why the same seed may not give the same result."""
+
+COMPARISON = "policies compared"
+"""Name in the configuration of the names of the policies, where the run is a comparison."""
 
 REWARD_RANGE = "reward_range"
 """Name in the configuration of the range of rewards that a guaranteed interval was asked for."""

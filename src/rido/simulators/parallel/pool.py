@@ -85,7 +85,6 @@ class PoolSimulator(ABC):
     """
 
     num_envs: int
-    policy: PolicyInfo
     observation_space: Any
 
     def __init__(
@@ -103,6 +102,7 @@ class PoolSimulator(ABC):
         self._next_number = self._first_number = 0  # of the next chunk, and of the present request's first one
         self._failed_starts: list[str] = []
         self._ready: Ready | None = None
+        self._acting = ""  # name of the policy that acts, among several
         self._notes: dict[str, None] = {}  # in the order in which they were found
         self.failures = 0
 
@@ -115,6 +115,16 @@ class PoolSimulator(ABC):
     def starts(self, seeds: Sequence[int]) -> Any:
         parts, rows = self._collect("starts", None, seeds)
         return take(stack(parts), np.argsort(rows))
+
+    def use(self, name: str) -> None:
+        """Lets another one of several policies act from now on."""
+        self._acting = name
+
+    @property
+    def policy(self) -> PolicyInfo:
+        """Name and reproducibility of the policy that acts."""
+        assert self._ready is not None
+        return self._ready.policies[self._acting]
 
     @property
     def pids(self) -> list[int]:
@@ -147,6 +157,7 @@ class PoolSimulator(ABC):
         """Returns the workers' simulator, made in this process, for its policy and its fingerprint."""
         simulator = deserialize(self._content)
         close(simulator)
+        simulator.use(self._acting)
         return simulator
 
     def close(self) -> None:
@@ -188,7 +199,7 @@ class PoolSimulator(ABC):
             raise
         self.num_envs = count * self._ready.num_envs
         self.observation_space = self._ready.observation_space
-        self.policy = self._ready.policy
+        self._acting = next(iter(self._ready.policies))
 
     def _collect(
         self, method: str, lengths: NDArray[np.int64] | None, seeds: Sequence[int]
@@ -207,7 +218,8 @@ class PoolSimulator(ABC):
         """Runs a method of the workers' simulators for each part, its rows of the request and arguments."""
         self._first_number, chunks = self._next_number, {}
         for rows, arguments in parts:
-            chunks[self._next_number] = Chunk(self._next_number, rows, (method, arguments))
+            call = "call_as", (self._acting, method, *arguments)
+            chunks[self._next_number] = Chunk(self._next_number, rows, call)
             self._next_number += 1
         self._waiting = deque(chunks.values())
         results: dict[int, Any] = {}

@@ -6,7 +6,9 @@ import io
 import os
 import sys
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import gymnasium as gym
 
 import rido.simulators.envs  # noqa: F401 - registers the ids
 from rido.policies import sb3
+from rido.policies.base import Policies
 from rido.policies.resolve import is_path
 from rido.simulators.environments import find_spec
 from rido.simulators.gymnasium import GymnasiumSimulator
@@ -62,15 +65,26 @@ def deserialize(content: bytes) -> GymnasiumSimulator:
         ) from error
     if spec is not None and spec.id not in gym.registry and ":" not in env:
         gym.registry[spec.id] = spec  # registered by the user's script, which no worker runs
+    with ExitStack() as files:
+        several = isinstance(policy, Policies)
+        given = policy if several else Policies({"": policy})
+        loaded = Policies({name: one.load(files) if isinstance(one, _Packed) else one for name, one in given.items()})
+        simulator = GymnasiumSimulator(env, loaded if several else loaded[""], **contents["settings"])
     if isinstance(policy, _AgentFiles):
-        return policy.make_simulator(env, contents["settings"])
-    if isinstance(policy, _SavedModel):
-        policy = policy.load()
-    return GymnasiumSimulator(env, policy, **contents["settings"])
+        simulator.policy.name = policy.name
+    return simulator
+
+
+class _Packed(ABC):
+    """A policy in a form that can be sent."""
+
+    @abstractmethod
+    def load(self, files: ExitStack) -> Any:
+        """Returns the policy; its files are there until the stack is closed."""
 
 
 @dataclass(frozen=True)
-class _AgentFiles:
+class _AgentFiles(_Packed):
     """Contents of an agent's zip and of the statistics beside it, by their paths relative to the zip's folder."""
 
     name: str
@@ -83,26 +97,24 @@ class _AgentFiles:
         files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
         return _AgentFiles("/".join(path.parts[-3:]), files)
 
-    def make_simulator(self, env: Any, settings: dict[str, Any]) -> GymnasiumSimulator:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, content in self.files.items():
-                target = Path(folder, name)
-                target.parent.mkdir(exist_ok=True)
-                target.write_bytes(content)
-            simulator = GymnasiumSimulator(env, Path(folder, Path(self.name).name), **settings)
-        simulator.policy.name = self.name
-        return simulator
+    def load(self, files: ExitStack) -> Path:
+        folder = files.enter_context(tempfile.TemporaryDirectory())
+        for name, content in self.files.items():
+            target = Path(folder, name)
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(content)
+        return Path(folder, Path(self.name).name)
 
 
 @dataclass(frozen=True)
-class _SavedModel:
+class _SavedModel(_Packed):
     """An SB3 model without its environment, and the statistics of its VecNormalize."""
 
     algorithm: Any
     content: bytes
     vecnormalize: Any
 
-    def load(self) -> Any:
+    def load(self, files: ExitStack) -> Any:
         buffers = {"buffer_size": 1, "n_steps": 1}  # only training needs them, and loading allocates them
         model = self.algorithm.load(io.BytesIO(self.content), device="cpu", custom_objects=buffers)
         model._vec_normalize_env = self.vecnormalize
@@ -110,6 +122,8 @@ class _SavedModel:
 
 
 def _portable(policy: Any) -> Any:
+    if isinstance(policy, Policies):
+        return Policies({name: _portable(one) for name, one in policy.items()})
     if is_path(policy):
         path = Path(policy)
         path = path if path.is_file() else path.with_name(f"{path.name}.zip")

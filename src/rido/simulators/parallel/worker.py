@@ -26,12 +26,12 @@ class RemotePolicy:
 
 @dataclass(frozen=True)
 class Ready:
-    """Event: a worker has made its environments and loaded its policy."""
+    """Event: a worker has made its environments and loaded its policies, the acting one first."""
 
     pid: int
     num_envs: int
     observation_space: Any
-    policy: RemotePolicy
+    policies: dict[str, RemotePolicy]
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ class RemoteSimulator:
             simulator = deserialize(self._content)
         except Exception as error:
             return Raised.catch(None, error)
-        policy = RemotePolicy(simulator.policy.name, simulator.policy.reproducible)
+        policies = {name: RemotePolicy(one.name, one.reproducible) for name, one in simulator.policies.items()}
         self._simulator = simulator
-        return Ready(os.getpid(), simulator.num_envs, simulator.observation_space, policy)
+        return Ready(os.getpid(), simulator.num_envs, simulator.observation_space, policies)
 
     def run(self, number: int, method: str, arguments: tuple[Any, ...]) -> Event:
         """Runs a chunk."""

@@ -1,0 +1,220 @@
+"""compare(): which of several policies is better, and is that sure?"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rido.core import checks
+from rido.core.trajectories import concatenate
+from rido.evaluation.collector import Collector
+from rido.evaluation.comparison import Comparison
+from rido.evaluation.progress import Progress
+from rido.evaluation.race import Race
+from rido.policies.files import named_policies
+from rido.simulators import factory
+from rido.simulators.base import Simulator, describe, trajectory_seeds
+from rido.simulators.factory import SimulatorName
+from rido.simulators.identity import environment_fingerprint, environment_name
+from rido.simulators.lineup import Lineup
+from rido.storage.fingerprint import identify
+from rido.storage.runfile import COMPARISON, NOTES, Piece, RunFile, RunFileError
+
+
+def compare(
+    env: Any,
+    policies: Mapping[str, Any] | Sequence[Any] | str | Path,
+    *,
+    gamma: float,
+    budget: int,
+    horizon: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    deterministic: bool = True,
+    confidence: float = 0.95,
+    tolerance: float = 0.0,
+    seed: int | None = None,
+    num_envs: int | None = None,
+    workers: int = 1,
+    simulator: SimulatorName | Callable[..., Simulator] | None = None,
+    step_timeout: float | None = None,
+    run: str | Path | None = None,
+    progress: bool | None = None,
+    trust: bool = True,
+) -> Comparison:
+    """Finds the best of several policies with as few transitions as possible.
+
+    Trajectory i of every policy has the same seed and the same length, so that differences between policies are known
+    much better than their returns. Policies that are surely not the best drop out on the way; see :class:`rido.Race`
+    for how sure that is.
+
+    Args:
+        env: as in :func:`rido.evaluate`; not a simulator of your own, for which there is :class:`rido.Race`.
+        policies: 2 to 100 of what :func:`rido.evaluate` takes for one: a dictionary by name, a list, a folder of
+            checkpoints, or a pattern such as "checkpoints/*.zip".
+        gamma: discount factor in (0, 1].
+        budget: transitions for all policies together; never exceeded.
+        horizon: steps over which the return is summed; as in :func:`rido.evaluate` if not given.
+        env_kwargs: arguments of the environment, with an id.
+        deterministic: whether agents take their most likely action or sample one.
+        confidence: probability that no policy is wrongly called the best.
+        tolerance: difference that does not matter: stop when the leader is surely not worse than any other by more.
+        seed: what all randomness comes from; drawn and reported if not given.
+        num_envs: environments to run side by side, in each worker. It does not change the result.
+        workers: processes to collect in. They do not change the result.
+        simulator: as in :func:`rido.evaluate`.
+        step_timeout: as in :func:`rido.evaluate`.
+        run: a file that records the comparison. If it exists, the comparison resumes.
+        progress: whether to show a progress bar; if not given, when standard error is a terminal.
+        trust: whether the files of agents may run code when they are loaded.
+
+    Returns:
+        The best policy if there is a clear one, the ranking, all differences, and who dropped out when.
+
+    Example:
+        >>> left, right = (lambda seen, side=side: 0 * seen[:, :1] + side for side in (0.0, 0.5))
+        >>> result = compare("Pendulum-v1", {"idle": left, "push": right}, gamma=0.9, budget=20_000, seed=1)
+        >>> result.decided, result.transitions <= 20_000
+        (True, True)
+    """
+    gamma = checks.discount("gamma", gamma)
+    if factory.is_simulator(env):
+        raise ValueError("env must be an environment, got a simulator of your own: tell rido.Race its trajectories")
+    named = named_policies(policies)
+    if simulator is None and factory.is_in_jax(env):
+        simulator = "jax"
+    horizon = factory.resolve_horizon(env, horizon, gamma, in_jax=simulator == "jax")
+    budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
+    settings = dict(horizon=horizon, budget=budget, gamma=gamma, confidence=confidence, tolerance=tolerance)
+    race = Race(tuple(named), **settings)
+    if seed is not None:
+        seed = checks.integer("seed", seed, least=0)
+    make: Any = factory.simulator_kind(simulator, workers, step_timeout)
+    make = partial(
+        make,
+        env,
+        horizon=horizon,
+        gamma=gamma,
+        env_kwargs=env_kwargs,
+        num_envs=num_envs,
+        deterministic=deterministic,
+        **({} if trust else {"trust": False}),
+    )
+    lineup = Lineup(make, named, switching=factory.switches_policies(simulator))
+    record = None
+    warnings: tuple[str, ...] = ()
+    try:
+        if run is not None:
+            identity = {
+                "environment_fingerprint": environment_fingerprint(env),
+                "policies_fingerprint": [
+                    identify("policy", describe(lineup.simulator(name)).load_policy()) for name in named
+                ],
+            }
+            configuration = {
+                COMPARISON: list(named),
+                "environment": environment_name(env),
+                "env_kwargs": repr(dict(env_kwargs or {})),
+                "deterministic": deterministic,
+                **settings,
+                **identity,
+                "seed": seed,
+            }
+            record = RunFile(run, configuration, defaults={"seed": secrets.randbits(64)})
+            seed = record.configuration["seed"]
+        entropy = secrets.randbits(64) if seed is None else seed
+        result, seconds, notes = _collect(race, lineup, entropy, record, progress)
+    finally:
+        if record is not None:
+            record.close()
+        warnings = lineup.close()
+    return replace(
+        result,
+        environment=environment_name(env),
+        seed=entropy,
+        reproducible=not notes,
+        seconds=seconds,
+        notes=(*notes, *warnings),
+    )
+
+
+def _collect(
+    race: Race, lineup: Lineup, entropy: int, record: RunFile | None, progress: bool | None
+) -> tuple[Comparison, float, list[str]]:
+    """Runs the race; returns its result, the seconds that collecting took, and why it may not be reproducible."""
+    pieces = deque(record.pieces() if record is not None else ())
+    notes: list[str] = []
+    for name in race.names if not pieces else ():
+        able = describe(lineup.simulator(name))
+        if able.policy is not None and not able.policy.reproducible:
+            notes.append(f"{name} draws random numbers that the seed does not control")
+        notes += able.check_seeds(trajectory_seeds(entropy, 0, 2))
+    collectors: dict[str, Collector] = {}
+    with Progress(race.budget, shown=progress) as bar:
+        while (asked := race.ask()) is not None:
+            names, schedule = asked
+            told = {}
+            for name in names:
+                running = lineup.simulator(name)
+                if name not in collectors:
+                    process = dict(horizon=race.horizon, gamma=race.gamma, entropy=entropy)
+                    collectors[name] = Collector(running, **process, record=record, pieces=pieces)
+                collectors[name].round = piece_round(race, name)
+                told[name] = collectors[name].collect(schedule.lengths, bar)
+                notes += describe(running).notes
+            race.tell(told)
+            for name in set(names) - set(race.racing):
+                notes += lineup.dismiss(name)
+            bar.describe(f"{race.result().ranking[0]} leads, {len(race.racing)} of {len(race.names)} are left")
+    notes = list(dict.fromkeys(notes))
+    if record is not None:
+        notes = record.add_notes(notes)
+    return race.result(), sum(collector.seconds for collector in collectors.values()), notes
+
+
+def piece_round(race: Race, name: str) -> int:
+    """Returns the number under which a run file keeps the pieces of a policy in the round that is asked for."""
+    return race.rounds * len(race.names) + race.names.index(name)
+
+
+def read_comparison(path: str | Path) -> Comparison:
+    """Reads the file of a comparison; one that is being written is fine too.
+
+    All numbers are computed again from the recorded trajectories.
+
+    Args:
+        path: the file that ``compare(run=...)`` wrote.
+
+    Returns:
+        The comparison up to the last round that was finished.
+    """
+    with RunFile.read(path) as file:
+        pieces, found = list(file.pieces()), file.configuration
+    names = found.get(COMPARISON)
+    if names is None:
+        raise RunFileError(f"run file {path} is of an evaluation, not of a comparison")
+    race = Race(names, **{name: found[name] for name in ("horizon", "budget", "gamma", "confidence", "tolerance")})
+    by_round: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        by_round.setdefault(piece.round, []).append(piece)
+    while (asked := race.ask()) is not None:
+        told = {name: by_round.get(piece_round(race, name), []) for name in asked[0]}
+        batches = {name: concatenate([part.trajectories for part in parts]) for name, parts in told.items() if parts}
+        if len(batches) < len(told) or any(len(batch) < asked[1].trajectories for batch in batches.values()):
+            break
+        race.tell(batches)
+    if race.rounds == 0:
+        raise RunFileError(f"run file {path} has no finished round yet")
+    notes = found.get(NOTES, [])
+    return replace(
+        race.result(),
+        environment=found["environment"],
+        seed=found["seed"],
+        reproducible=not notes,
+        seconds=sum(piece.seconds for piece in pieces),
+        notes=tuple(notes),
+    )

@@ -1,0 +1,72 @@
+"""Several policies at once: lists, folders and patterns of checkpoints, and the names that they get."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rido.policies.functions import function_name
+from rido.policies.resolve import is_path
+
+_SUFFIXES = (".zip", ".npz")  # of the files that a folder is searched for
+
+
+def named_policies(policies: Mapping[str, Any] | Sequence[Any] | str | Path) -> dict[str, Any]:
+    """Returns policies by their names.
+
+    Args:
+        policies: a dictionary by name, a list, a folder, or a pattern of files such as "checkpoints/*.zip". Files are
+            named by what tells their paths apart, functions by their own names.
+
+    Returns:
+        At least two policies, each as it was given; files in the order of the numbers in their names.
+    """
+    if isinstance(policies, Mapping):
+        named = {str(name): policy for name, policy in policies.items()}
+    elif isinstance(policies, (str, Path)):
+        named = _by_name(checkpoints(policies))
+    else:
+        named = _by_name(list(policies))
+    if not 2 <= len(named) <= 100:
+        raise ValueError(f"policies must be 2 to 100, got {len(named)}: {', '.join(named) or 'none'}")
+    return named
+
+
+def checkpoints(place: str | Path) -> list[Path]:
+    """Returns the agents' files in a folder or of a pattern, in the order of the numbers in their names."""
+    path = Path(place)
+    if path.is_dir():
+        found = [file for file in path.iterdir() if file.suffix in _SUFFIXES]
+    else:
+        found = [Path(file) for file in glob.glob(str(place), recursive=True) if Path(file).is_file()]
+    if not found:
+        raise ValueError(f"policies must be a folder or pattern of {' or '.join(_SUFFIXES)} files, got {str(place)!r}")
+    return sorted(
+        found, key=lambda file: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(file))]
+    )
+
+
+def _by_name(policies: Sequence[Any]) -> dict[str, Any]:
+    names = [_name(policy) for policy in policies]
+    paths = {index: Path(str(policy)) for index, policy in enumerate(policies) if is_path(policy)}
+    for depth in range(2, 5):  # folders tell apart files of the same name
+        for index, path in paths.items():
+            if Counter(names)[names[index]] > 1:
+                names[index] = "/".join(path.with_suffix("").parts[-depth:])
+    for index, name in enumerate(names):
+        if names.count(name) > 1:
+            names[index] = f"{name} {1 + sum(other == name for other in names[:index])}"
+    return dict(zip(names, policies, strict=True))
+
+
+def _name(policy: Any) -> str:
+    if is_path(policy):
+        return Path(str(policy)).stem
+    if isinstance(policy, str):
+        return policy
+    name = function_name(policy) if callable(policy) else type(policy).__name__
+    return name.rpartition(".")[2]
