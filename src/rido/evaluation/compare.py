@@ -76,10 +76,9 @@ def compare(
         The best policy if there is a clear one, the ranking, all differences, and who dropped out when.
 
     Example:
-        >>> left, right = (lambda seen, side=side: 0 * seen[:, :1] + side for side in (0.0, 0.5))
-        >>> result = compare("Pendulum-v1", {"idle": left, "push": right}, gamma=0.9, budget=20_000, seed=1)
-        >>> result.decided, result.transitions <= 20_000
-        (True, True)
+        >>> result = compare("Pendulum-v1", ["rido:pendulum", "random"], gamma=0.9, budget=20_000, seed=1)
+        >>> result.best, result.transitions < 20_000
+        ('rido:pendulum', True)
     """
     gamma = checks.discount("gamma", gamma)
     if factory.is_simulator(env):
@@ -89,7 +88,9 @@ def compare(
         simulator = "jax"
     horizon = factory.resolve_horizon(env, horizon, gamma, in_jax=simulator == "jax")
     budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
-    settings = dict(horizon=horizon, budget=budget, gamma=gamma, confidence=confidence, tolerance=tolerance)
+    settings: dict[str, Any] = dict(
+        horizon=horizon, budget=budget, gamma=gamma, confidence=confidence, tolerance=tolerance
+    )
     race = Race(tuple(named), **settings)
     if seed is not None:
         seed = checks.integer("seed", seed, least=0)
@@ -161,7 +162,7 @@ def _collect(
             for name in names:
                 running = lineup.simulator(name)
                 if name not in collectors:
-                    process = dict(horizon=race.horizon, gamma=race.gamma, entropy=entropy)
+                    process: dict[str, Any] = dict(horizon=race.horizon, gamma=race.gamma, entropy=entropy)
                     collectors[name] = Collector(running, **process, record=record, pieces=pieces)
                 collectors[name].round = piece_round(race, name)
                 told[name] = collectors[name].collect(schedule.lengths, bar)
