@@ -7,7 +7,6 @@ of its own, so that a run that was stopped goes on; ``--quick`` uses a hundredth
 """
 
 import argparse
-import json
 import re
 from functools import partial
 from multiprocessing import get_context
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import binary
 import errors
+import racing
 
 import policies
 
@@ -24,16 +24,6 @@ SECTIONS = {
     "pendulum": ("Eight Pendulum policies", policies.pendulum_cells, policies.pendulum_page),
     "mujoco": ("MuJoCo", policies.mujoco_cells, policies.mujoco_page),
 }
-
-
-def work(folder, item):
-    """Computes a part of a cell, or reads it if it was computed before."""
-    name, function, arguments = item
-    path = folder / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}.json"
-    if not path.exists():
-        found = function(*arguments)
-        path.write_text(json.dumps(found), encoding="utf-8")
-    return name, json.loads(path.read_text(encoding="utf-8"))
 
 
 def main():
@@ -52,7 +42,7 @@ def main():
         for name in options.sections.split(","):
             title, cells, page = SECTIONS[name]
             items = list(cells(folder, quick=options.quick))
-            found = dict(pool.imap_unordered(partial(work, folder), items))
+            found = dict(pool.imap_unordered(partial(racing.work, folder), items))
             parts[title] = "\n" + page({key: found[key] for key, *_ in items}) + "\n"
             body = [f"## {title}\n{parts[title].rstrip()}\n" for title, *_ in SECTIONS.values() if title in parts]
             head = "# Which policy is better\n\nMade by `python benchmarks/compare --output results/compare.md`.\n"

@@ -1,5 +1,8 @@
 """Reward processes of several policies with known values, on common random numbers."""
 
+import json
+import re
+
 import numpy as np
 
 import rido
@@ -105,3 +108,13 @@ def bank_race(bank, names, *, budget, rng, gamma, paired=True, tolerance=0.0):
             told[name] = rido.Trajectories(rewards[chosen], schedule.lengths, ends)
         running.tell(told)
     return running.result()
+
+
+def work(folder, item):
+    """Computes a part of a cell, or reads it if it was computed before."""
+    name, function, arguments = item
+    path = folder / f"{re.sub(r'[^a-z0-9]+', '-', name.lower())}.json"
+    if not path.exists():
+        found = function(*arguments)
+        path.write_text(json.dumps(found), encoding="utf-8")
+    return name, json.loads(path.read_text(encoding="utf-8"))
