@@ -23,7 +23,7 @@ def cells(folder, *, quick):
 
 
 def run(name, number, ahead, repetitions, part):
-    """Returns for each race: whether a policy was called the best wrongly, rightly, and how many looks there were."""
+    """Returns for each race whether its winner is wrong, is right, its looks, and whether the leader's interval held."""
     process, names = racing.PROCESSES[name], [f"policy {index}" for index in range(number)]
     seed = np.random.SeedSequence(1, spawn_key=(list(racing.PROCESSES).index(name), number, ahead, part))
     rng, found = np.random.default_rng(seed), []
@@ -32,7 +32,10 @@ def run(name, number, ahead, repetitions, part):
         budget = number * process.horizon * TRAJECTORIES
         result, looks = racing.race(process, names, budget=budget, rng=rng, ahead=distance)
         wrong = result.best is not None and (ahead == 0 or result.best != names[0])
-        found.append([int(wrong), int(result.best is not None and not wrong), looks])
+        leader = result.ranking[0]
+        low, high = result.interval(leader)
+        held = low <= process.mean + (distance if leader == names[0] else 0.0) <= high
+        found.append([int(wrong), int(result.best is not None and not wrong), looks, int(held)])
     return found
 
 
@@ -46,13 +49,14 @@ def page(found):
         "95%: how often a policy is called the best wrongly. First where all are equal, then where one is better by "
         "the standard error that its difference to another would have at that budget without common seeds.",
         "",
-        "| one is better by | K | process | races | wrong winners | right winners | looks, median (least) |",
-        "|---|---|---|---|---|---|---|",
+        "| one is better by | K | process | races | wrong | right | leader's interval holds | looks, median (least) |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for (ahead, number, name), races in rows.items():
-        wrong, right, looks = np.array(races).T
+        wrong, right, looks, held = np.array(races).T
         text.append(
             f"| {'one standard error' if ahead else 'nothing'} | {number} | {name} | {len(races):,} | "
-            f"{100 * wrong.mean():.1f}% | {100 * right.mean():.1f}% | {np.median(looks):.0f} ({looks.min()}) |"
+            f"{100 * wrong.mean():.1f}% | {100 * right.mean():.1f}% | {100 * held.mean():.1f}% | "
+            f"{np.median(looks):.0f} ({looks.min()}) |"
         )
     return "\n".join(text)

@@ -189,7 +189,8 @@ def mujoco_page(found):
     text = [
         "Transitions until a decision at 95%, median over runs on recorded trajectories (gamma 1): races with common "
         "seeds, races without, and t tests on equal numbers of unpaired trajectories (Bonferroni, the number at which "
-        "half of the runs decide). Gain: how many times less variance the difference of the best two has by common seeds.",
+        "half of the runs decide). Gain: how many times less variance the difference of the best two has by common "
+        "seeds.",
         "",
         "| agents | policies, best first | gain | race | race, unpaired | t tests | unpaired over paired | wrong |",
         "|---|---|---|---|---|---|---|---|",

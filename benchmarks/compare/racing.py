@@ -12,6 +12,8 @@ class Dense:
     """Autoregressive rewards; half of the variance is common to all policies."""
 
     horizon = 10
+    mean = 0.0
+    deviation = 17.0  # of a return, about
 
     def draw(self, rng, count, names):
         def walk():
@@ -23,13 +25,12 @@ class Dense:
         common = walk()
         return {name: ((common + walk()) / np.sqrt(2), None) for name in names}
 
-    deviation = 17.0  # of a return, about
-
 
 class Sparse:
     """Episodes that end in success (reward 1) or failure at a random step; success has probability 0.9."""
 
     horizon = 20
+    mean = 0.9
     deviation = 0.3
 
     def draw(self, rng, count, names):
@@ -49,6 +50,7 @@ class Heavy:
     """Two steps with Student's t rewards of three degrees of freedom, a third of whose variance is common."""
 
     horizon = 2
+    mean = 0.0
     deviation = 2.4
 
     def draw(self, rng, count, names):
@@ -61,6 +63,7 @@ class Rare:
     """One step; one in twenty fails (reward 0 instead of 1), independently for each policy."""
 
     horizon = 1
+    mean = 0.95
     deviation = 0.22
 
     def draw(self, rng, count, names):
