@@ -23,7 +23,7 @@ def cells(folder, *, quick):
 
 
 def run(name, number, ahead, repetitions, part):
-    """Returns for each race whether its winner is wrong, is right, its looks, and whether the leader's interval held."""
+    """Returns for each race if its winner is wrong, is right, its looks, and if the leader's interval held."""
     process, names = racing.PROCESSES[name], [f"policy {index}" for index in range(number)]
     seed = np.random.SeedSequence(1, spawn_key=(list(racing.PROCESSES).index(name), number, ahead, part))
     rng, found = np.random.default_rng(seed), []
