@@ -22,6 +22,7 @@ MUJOCO = {  # agent: steps of a trajectory, trajectories in the bank
 }
 ROWS = 4000  # of the Pendulum bank
 RUNS = 200
+INSTANCES = 5  # draws of the noise on the weights
 
 
 def noisy(name, noise, seed):
@@ -66,19 +67,54 @@ def bank(folder, name, kind, horizon, rows):
         return {policy: (file[f"{policy} rewards"], file[f"{policy} steps"]) for policy in agents}
 
 
+def pendulum_bank(folder, instance, rows):
+    """Returns {policy: (rewards, steps)} of eight agents in Pendulum, whose JAX version is quick to record."""
+    path = folder / f"bank-pendulum-{instance}-{rows}.npz"
+    if not path.exists():
+        from rido.simulators.jax import JaxSimulator, pendulum
+
+        arrays, lengths = {}, np.full(rows, 200)
+        for index, noise in enumerate(PENDULUM_NOISE):
+            agent = noisy("pendulum", noise, [instance, index])
+            simulator = JaxSimulator(pendulum(), in_jax(agent), horizon=200)
+            batch = simulator.rollout(lengths, trajectory_seeds(instance, 0, rows))
+            arrays[f"{noise:g}"] = batch.rewards
+        np.savez(path, **arrays)
+    with np.load(path) as file:
+        return {name: (file[name], np.full(rows, 200)) for name in file.files}
+
+
+def in_jax(agent):
+    """Returns the actor of an agent as a function of one observation in JAX."""
+    import jax.numpy as jnp
+
+    arrays = {name: jnp.asarray(array) for name, array in agent.arrays.items() if name != "about"}
+    layers = sum(name.startswith("actor.") for name in arrays) // 2
+
+    def act(observation):
+        scaled = (observation - arrays["mean"]) / arrays["deviation"]
+        hidden = jnp.clip(scaled, -arrays["limit"], arrays["limit"])
+        for layer in range(layers):
+            hidden = hidden @ arrays[f"actor.{layer}.weight"] + arrays[f"actor.{layer}.bias"]
+            hidden = jnp.tanh(hidden) if layer < layers - 1 else hidden
+        return jnp.clip(hidden, arrays["low"], arrays["high"])
+
+    return act
+
+
 def pendulum_cells(folder, *, quick):
     rows, runs = (400, 4) if quick else (ROWS, RUNS)
-    for budget in (20_000, 80_000):
-        for part in range(4):
-            yield f"pendulum {budget} {part}", pendulum, (str(folder), rows, budget, runs // 4, part)
-    yield "pendulum equal", equal_allocation, (str(folder), rows)
+    for instance in range(2 if quick else INSTANCES):
+        yield f"pendulum {instance} equal", equal_allocation, (str(folder), instance, rows)
+        for budget in (80_000, 800_000):
+            yield f"pendulum {instance} {budget}", pendulum, (str(folder), instance, rows, budget, runs)
 
 
-def pendulum(folder, rows, budget, runs, part):
+def pendulum(folder, instance, rows, budget, runs):
     """Returns for each race: whether the best was found, another was, who leads in the end, and the transitions."""
-    recorded = bank(Path(folder), "pendulum", PENDULUM_NOISE, 200, rows)
+    recorded = pendulum_bank(Path(folder), instance, rows)
     truth = {name: float(rewards.sum(axis=1).mean()) for name, (rewards, _) in recorded.items()}
-    best, rng, found = max(truth, key=truth.get), np.random.default_rng([7, budget, part]), []
+    best, rng, found = max(truth, key=truth.get), np.random.default_rng([7, budget, instance]), []
     for _ in range(runs):
         result = racing.bank_race(recorded, list(recorded), budget=budget, rng=rng, gamma=1.0)
         wrong = result.best is not None and result.best != best
@@ -86,12 +122,13 @@ def pendulum(folder, rows, budget, runs, part):
     return found
 
 
-def equal_allocation(folder, rows, share=0.95):
+def equal_allocation(folder, instance, rows, share=0.95):
     """Returns the transitions with which the largest mean of unpaired trajectories is that of the best policy."""
-    recorded = bank(Path(folder), "pendulum", PENDULUM_NOISE, 200, rows)
+    recorded = pendulum_bank(Path(folder), instance, rows)
     returns = np.array([rewards.sum(axis=1) for rewards, _ in recorded.values()])
     means, deviations = returns.mean(axis=1), returns.std(axis=1)
     best, draws = int(means.argmax()), np.random.default_rng(3).standard_normal((4000, len(means)))
+    second = int(np.argsort(means)[-2])
 
     def found(count):  # the means of this many returns are normal
         return float(np.mean((means + draws * deviations / np.sqrt(count)).argmax(axis=1) == best))
@@ -99,41 +136,37 @@ def equal_allocation(folder, rows, share=0.95):
     count = 1.0
     while found(count) < share:
         count *= 1.1
-    ordered = np.sort(means)[::-1]
     return {
         "transitions": count * len(means) * 200,
-        "gap": ordered[0] - ordered[1],
+        "gap": float(means[best] - means[second]),
         "deviation": float(deviations[best]),
+        "paired": float((returns[best] - returns[second]).std()),
     }
 
 
 def pendulum_page(found):
-    equal = found.pop("pendulum equal")
-    rows = {}
-    for key, races in found.items():
-        rows.setdefault(int(key.split(" ")[1]), []).extend(races)
     text = [
         "The shipped agent with multiplicative noise on its weights (0, .03, .05, .08, .1, .15, .2, .3), T = 200, "
-        "gamma 1. "
-        f"The best two differ by {equal['gap']:.3g}, the standard deviation of a return is {equal['deviation']:.3g}.",
+        "gamma 1; each row is another draw of the noise. Gap: between the best two, with the standard deviation of "
+        "their difference on common seeds and of a return. The last column: equal numbers of unpaired trajectories "
+        "with which the largest mean is that of the best policy in 95% of runs.",
         "",
-        "| budget | runs | decided for the best | leader is the best | wrong winner | mean transitions |",
-        "|---|---|---|---|---|---|",
+        "| draw | gap | deviations | budget | runs | leader is the best | decided for it | wrong winner | spent "
+        "| unpaired, equal |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for budget, races in rows.items():
-        best, wrong, leads, transitions = np.array(races).mean(axis=0)
+    for key, races in found.items():
+        _, instance, budget = key.split(" ")
+        if budget == "equal":
+            continue
+        equal = found[f"pendulum {instance} equal"]
+        best, wrong, leads, spent = np.array(races).mean(axis=0)
         text.append(
-            f"| {budget:,} | {len(races)} | {100 * best:.1f}% | {100 * leads:.1f}% | {100 * wrong:.1f}% | "
-            f"{transitions:,.0f} |"
+            f"| {instance} | {equal['gap']:.3g} | {equal['paired']:.3g}, {equal['deviation']:.3g} | {int(budget):,} "
+            f"| {len(races)} | {100 * leads:.1f}% | {100 * best:.1f}% | {100 * wrong:.1f}% | {spent:,.0f} "
+            f"| {equal['transitions']:,.0f} |"
         )
-    needed = equal["transitions"]
-    return "\n".join(
-        [
-            *text,
-            "",
-            f"Equal numbers of unpaired trajectories find the best with 95% from about {needed:,.0f} transitions.",
-        ]
-    )
+    return "\n".join(text)
 
 
 def mujoco_cells(folder, *, quick):
