@@ -57,7 +57,9 @@ def slow_comparison(path):
     """Compares three policies in dozens of pieces; returns the numbers of the result."""
     env = partial(Choosy, death=0.05, seconds=1e-4)
     with patch.multiple(collector, _PIECE_SECONDS=0.01):
-        found = rido.compare(env, [never, act, always], gamma=0.95, horizon=20, budget=4000, num_envs=2, seed=3, run=path)
+        found = rido.compare(
+            env, [never, act, always], gamma=0.95, horizon=20, budget=4000, num_envs=2, seed=3, run=path
+        )
     return {name: number for name, number in found.to_dict().items() if name != "seconds"}
 
 
