@@ -56,7 +56,7 @@ def compare(
     Args:
         env: as in :func:`rido.evaluate`; not a simulator of your own, for which there is :class:`rido.Race`.
         policies: 2 to 100 of what :func:`rido.evaluate` takes for one: a dictionary by name, a list, a folder of
-            checkpoints, or a pattern such as "checkpoints/*.zip".
+            checkpoints, or a pattern such as ``checkpoints/*.zip``.
         gamma: discount factor in (0, 1].
         budget: transitions for all policies together; never exceeded.
         horizon: steps over which the return is summed; as in :func:`rido.evaluate` if not given.
