@@ -38,9 +38,9 @@ def main() -> None:
     """Prints the page."""
     print("# How often gates are wrong\n")
     print(
-        f"`python benchmarks/gates.py`: {RACES} comparisons of two policies each, at most 200 pairs of trajectories, normal\n"
-        "rewards. Gain and tolerance are in standard deviations of a paired difference. A gate may be wrong in 2.5% at 95%\n"
-        "confidence; the interval of the rate is Clopper and Pearson's.\n"
+        f"`python benchmarks/gates.py`: {RACES} comparisons of two policies each, at most 200 pairs of trajectories, "
+        "normal rewards.\nGain and tolerance are in standard deviations of a paired difference. A gate may be wrong in "
+        "2.5% at 95% confidence.\nThe interval of the rate is Clopper and Pearson's.\n"
     )
     print("| gate | tolerance | gain | wrong would be | wrong | 95% interval | undecided | mean pairs |")
     print("|---|---:|---:|---|---:|---:|---:|---:|")
