@@ -207,6 +207,12 @@ def test_code_in_an_agents_files_runs_only_where_the_user_trusts_them(agent, mon
     assert Path("executed").exists()
 
 
+def test_one_agent_of_a_comparison_that_needs_trust_ends_it(agent):
+    result = CliRunner().invoke(app, ["compare", "Pendulum-v1", "random", "agent.zip", *SHORT])
+    assert result.exit_code == 1 and "vecnormalize.pkl uses builtins.exec" in result.stderr
+    assert not Path("executed").exists()
+
+
 def test_an_ordinary_agent_needs_no_trust(agent):
     Path("vecnormalize.pkl").unlink()
     assert CliRunner().invoke(app, agent).exit_code == 0

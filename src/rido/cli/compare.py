@@ -166,7 +166,8 @@ def _gate(kind: GateName | None, baseline: str | None, tolerance: float, named: 
 
 def _said(kind: GateName | None, verdict: Verdict, confidence: float) -> str:
     """Returns the verdict in one line."""
-    return f"gate {kind}: {verdict.outcome} at {100 * confidence:g}% confidence: {verdict.why}"
+    text = f"gate {kind}: {verdict.outcome} at {100 * confidence:g}% confidence: {verdict.why}"
+    return " ".join(text.split())  # whatever the names of policies are
 
 
 def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
@@ -177,7 +178,7 @@ def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
         verdict: a line that comes first.
 
     Returns:
-        The verdict, a table of all policies, the summary's first line and warnings.
+        The verdict, the summary's first line, a table of all policies, and warnings.
     """
     head, *_ = comparison.summary().splitlines()
     lines = [f"**{_escaped(verdict)}**", ""] if verdict else []
@@ -205,7 +206,7 @@ def _rows(comparison: Comparison) -> list[tuple[str, ...]]:
     """Returns a row of texts for each policy, the best first."""
     return [
         (
-            row["name"],
+            " ".join(row["name"].split()),
             _with_interval(row["value"], row["interval_low"], row["interval_high"]),
             _with_interval(row["behind"], row["behind_low"], row["behind_high"]) if "behind" in row else "",
             f"{row['transitions']:,}",
