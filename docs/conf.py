@@ -13,6 +13,7 @@ exclude_patterns = ["_build", "README*"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+suppress_warnings = ["ref.python"]  # two classes are called Comparison: of policies and of strategies
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes of dataclasses are documented once, in the class

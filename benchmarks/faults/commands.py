@@ -123,7 +123,9 @@ def command(random: Random, files: dict[str, list[str]], folder: Path) -> list[s
         return random.choice(files[kind])
 
     policy = random.choice([pick(POLICIES, 0.3), file("agents"), file("good")])
-    kind = random.choice(["evaluate"] * 10 + ["compare", "plan", "plan", "report", "reproduce", "envs", "junk"])
+    kind = random.choice(
+        ["evaluate"] * 10 + ["compare", "compare", "study", "plan", "plan", "report", "reproduce", "envs", "junk"]
+    )
     if kind == "evaluate":
         words = [random.choice(ENVS[:5] if random.random() < 0.8 else ENVS), "--policy", policy]
         words += ["--budget", pick(BUDGETS), "--gamma", pick(GAMMAS), "--horizon", pick(HORIZONS)]
@@ -145,6 +147,21 @@ def command(random: Random, files: dict[str, list[str]], folder: Path) -> list[s
         if random.random() < 0.1:
             words += ["--reward-range", random.choice(NUMBERS), random.choice(NUMBERS)]
     elif kind == "compare":
+        others = random.choices([*POLICIES, file("good"), f"a={policy}", "*.x"], k=2)
+        right = ["Pendulum-v1", "a=random", file("good")]
+        words = random.choice([right, right, [random.choice(ENVS), policy, *others]])
+        words += ["--budget", pick(["200", *BUDGETS]), "--gamma", pick(GAMMAS), "--horizon", pick(HORIZONS)]
+        words += options(
+            0.2,
+            run=[str(folder / f"{random.randrange(20)}.rido"), file("runs")],
+            gate=["better", "not-worse", "x"],
+            baseline=["random", "a", policy],
+            tolerance=NUMBERS,
+            confidence=["0.9", "1", "x"],
+            report=[str(folder / "a.html"), "/", "a\0b"],
+            markdown=["-", str(folder / "a.md"), "/"],
+        )
+    elif kind == "study":
         words = [random.choice(ENVS), "--budget", pick(BUDGETS), "--gamma", pick(GAMMAS), "--horizon", pick(HORIZONS)]
         words += ["--bank", pick(["5", "1", "x"]), "--repetitions", pick(["2", "0", "x"])]
         words += options(0.3, strategy=["uniform", "x"], plot=[str(folder / "a.png"), "/", "a.x"], policy=[policy])
@@ -174,17 +191,19 @@ def problems(words: list[str]) -> tuple[int | None, list[str]]:
         warnings.simplefilter("ignore")  # of libraries, which are no concern here
         result = CliRunner().invoke(app, words)
     found = []
-    if result.exit_code not in (0, 1, 2):
+    gated = result.exit_code in (3, 4) and "--gate" in words
+    done = result.exit_code == 0 or gated
+    if result.exit_code not in (0, 1, 2) and not gated:
         found.append(f"status {result.exit_code}")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         found.append(f"traceback of {type(result.exception).__name__}")
     if "Traceback" in result.stderr or len(result.stderr.strip().splitlines()) > 1:
         found.append("more than one line on standard error")
-    if (result.exit_code != 0) == (result.stderr.strip() == ""):
+    if done == (result.stderr.strip() != ""):
         found.append("an error without a line, or a line without an error")
-    if result.exit_code != 0 and result.stdout:
+    if not done and result.stdout:
         found.append("output beside an error")
-    if result.exit_code == 0 and "--json" in words:
+    if done and "--json" in words:
         try:
             json.loads(result.stdout)
         except ValueError:

@@ -113,7 +113,7 @@ def test_an_environment_that_does_not_close_loses_nothing(folder):
     words = ["misbehaving:Unclosable-v0", "--policy", "misbehaving:still", *SHORT]
     done = run(folder, "evaluate", *words, "--json")
     assert done.returncode == 0 and "it does not close" in json.loads(done.stdout)["warnings"][-1]
-    done = run(folder, "compare", *words, "--bank", "5", "--repetitions", "2", "--json")
+    done = run(folder, "study", *words, "--bank", "5", "--repetitions", "2", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["bank"] == 5
     assert "it does not close" in done.stderr and done.stderr.count("\n") == 1
 
@@ -205,6 +205,12 @@ def test_code_in_an_agents_files_runs_only_where_the_user_trusts_them(agent, mon
     monkeypatch.setenv("RIDO_TRUST", "1")
     CliRunner().invoke(app, agent)
     assert Path("executed").exists()
+
+
+def test_one_agent_of_a_comparison_that_needs_trust_ends_it(agent):
+    result = CliRunner().invoke(app, ["compare", "Pendulum-v1", "random", "agent.zip", *SHORT])
+    assert result.exit_code == 1 and "vecnormalize.pkl uses builtins.exec" in result.stderr
+    assert not Path("executed").exists()
 
 
 def test_an_ordinary_agent_needs_no_trust(agent):

@@ -13,7 +13,7 @@ import pytest
 
 import rido
 from rido.evaluation.recorded import read_run
-from rido.plots.report import evaluation_html, report_html, write_report
+from rido.plots.report import comparison_html, evaluation_html, report_html, write_comparison, write_report
 from rido.storage.runfile import RunFileError
 from runfiles import edit
 
@@ -216,6 +216,11 @@ def browser(tmp_path_factory):
 def show(browser, run_path, folder, *, width=1000, scheme="light"):
     """Opens the report of a run and returns the numbers on the page."""
     write_report(read_run(run_path), folder / "report.html")
+    return look(browser, folder / "report.html", width=width, scheme=scheme)
+
+
+def look(browser, page, *, width=1000, scheme="light"):
+    """Opens a page and returns the numbers on it."""
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
@@ -223,7 +228,7 @@ def show(browser, run_path, folder, *, width=1000, scheme="light"):
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     )
-    browser.get((folder / "report.html").as_uri())
+    browser.get(page.as_uri())
     assert browser.get_log("browser") == []
     return browser.execute_script(
         "return Object.fromEntries([...document.querySelectorAll('data')].map(d => [d.id, [d.value, d.textContent]]))"
@@ -272,9 +277,13 @@ TEXT_BOXES = """
 @pytest.mark.parametrize("width", [360, 390, 1000])
 def test_text_fits_and_nothing_needs_scrolling_sideways(browser, run, tmp_path, width):
     show(browser, run[0], tmp_path, width=width)
+    assert_text_fits(browser, width)
+
+
+def assert_text_fits(browser, width, texts_at_least=9):
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     for (left, right, top, bottom), texts in browser.execute_script(TEXT_BOXES):
-        assert len(texts) > 8  # ticks, labels of axes and lines
+        assert len(texts) >= texts_at_least  # ticks, labels of axes and lines
         for text, _, pixels, low, high, above, below in texts:
             assert pixels >= 8 and left <= low and high <= right and top <= above and below <= bottom, text
         for (first, _, _, *one), (second, _, _, *other) in itertools.combinations(texts, 2):
@@ -285,6 +294,10 @@ def test_text_fits_and_nothing_needs_scrolling_sideways(browser, run, tmp_path, 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_in_light_and_dark(browser, run, tmp_path, scheme):
     show(browser, run[0], tmp_path, scheme=scheme)
+    assert_readable(browser, scheme)
+
+
+def assert_readable(browser, scheme):
     page, card, *texts = browser.execute_script(
         "const style = e => getComputedStyle(document.querySelector(e)); "
         "return [style('body').backgroundColor, style('.card').backgroundColor, style('h1').color, "
@@ -303,3 +316,36 @@ def luminance(colour):
     channels = np.array([int(part) for part in colour[4:-1].split(",")]) / 255
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.fixture(scope="module")
+def compared():
+    """A comparison whose second policy has a name that is HTML, and a long one."""
+    policies = {"rido:pendulum": "rido:pendulum", HOSTILE: "random", 3 * "long/": "random"}
+    return rido.compare("Pendulum-v1", policies, gamma=0.9, budget=6000, seed=1)
+
+
+def test_the_page_of_a_comparison_has_its_numbers_and_no_scripts(compared):
+    page = comparison_html(compared, f"gate better: pass: {HOSTILE}")
+    assert "<script" not in page and page.count("&lt;script&gt;") >= 4  # verdict, table, three pictures
+    for name, transitions in compared.eliminated.items():
+        assert f"{transitions:,}</td></tr>" in page and f"{compared.values[name].value:.4g}</td>" in page
+    early = comparison_html(dataclasses.replace(compared, level=0.0))  # before the first look
+    assert "unknown to unknown" in early and 'id="verdict"' not in early
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1000, "light")])
+def test_a_browser_shows_the_page_of_a_comparison(browser, compared, tmp_path, width, scheme):
+    write_comparison(compared, tmp_path / "a.html", "gate better: pass")
+    numbers = look(browser, tmp_path / "a.html", width=width, scheme=scheme)
+    expected = {"transitions": compared.transitions, "budget": 6000, "trajectories": compared.trajectories}
+    assert {name: float(exact) for name, (exact, _) in numbers.items()} == expected
+    assert browser.execute_script("return document.scripts.length") == 0
+    texts = browser.execute_script(
+        "return ['#best', '#verdict', 'tbody tr:nth-child(1) th'].map(e => document.querySelector(e).textContent)"
+    )
+    assert texts == ["rido:pendulum", "gate better: pass", "rido:pendulum"]
+    names = browser.execute_script("return [...document.querySelectorAll('tbody th')].map(e => e.textContent)")
+    assert names == list(compared.ranking) and HOSTILE in names
+    assert_text_fits(browser, width, texts_at_least=6)
+    assert_readable(browser, scheme)
