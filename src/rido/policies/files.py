@@ -57,8 +57,9 @@ def _by_name(policies: Sequence[Any]) -> dict[str, Any]:
     names = [_name(policy) for policy in policies]
     paths = {index: Path(str(policy)) for index, policy in enumerate(policies) if is_path(policy)}
     for depth in range(2, 5):  # folders tell apart files of the same name
+        counts = Counter(names)
         for index, path in paths.items():
-            if Counter(names)[names[index]] > 1:
+            if counts[names[index]] > 1:
                 names[index] = "/".join(path.with_suffix("").parts[-depth:])
     for index, name in enumerate(names):
         if names.count(name) > 1:
