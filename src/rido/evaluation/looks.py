@@ -8,7 +8,7 @@ import numpy as np
 
 from rido.core.allocation import Array
 
-_EVENLY = 0.5  # share of alpha that is spent evenly over the looks
+_EVENLY = 0.25  # share of alpha that is spent evenly over the looks; benchmarks/compare measures what others cost
 _GROWTH = 1.3  # transitions between looks grow by about this factor
 _POINTS = 201  # of the grid on which the distribution of a statistic is followed
 
@@ -22,9 +22,9 @@ class Looks:
     found by following the distribution of B over the looks at which the test went on (Armitage, McPherson and Rowe,
     1969).
 
-    Half of alpha is spent evenly over the looks, whose transitions grow by a constant factor, so that a clear
-    difference is found early however generous the budget. The other half is spent in proportion to the transitions, so
-    that a small difference keeps most of the power that one look at the end would have.
+    A quarter of alpha is spent evenly over the looks, whose transitions grow by a constant factor, so that a clear
+    difference is found early however generous the budget. The rest is spent in proportion to the transitions, so that a
+    small difference keeps most of the power that one look at the end would have.
 
     Args:
         alpha: probability of a false alarm on one side, over all looks.
@@ -35,7 +35,7 @@ class Looks:
     Example:
         >>> looks = Looks(0.025)
         >>> [round(looks.level(at, at / 1000), 4) for at in (100, 300, 1000)]
-        [0.0025, 0.0084, 0.0167]
+        [0.0025, 0.007, 0.018]
     """
 
     def __init__(self, alpha: float) -> None:

@@ -9,12 +9,15 @@ import numpy as np
 
 from rido.core import checks
 from rido.core.estimate import Estimate
+from rido.core.moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.evaluation.comparison import Comparison, Exit, PairedRewards, estimate_of
 from rido.evaluation.looks import Looks
 from rido.strategies import Adaptive
 
+_PILOT = 5.0  # trajectories of the first round
+_GROWTH = 0.3  # transitions of a round, as a share of those spent before it: small differences want many looks
 _LEAST_LOOK = 8.0  # degrees of freedom of a difference before it may decide anything
 
 
@@ -25,11 +28,12 @@ class Race:
     process of its own, whose variance is small where the policies are alike: all that is common to both cancels out.
     Lengths are planned by the difference that is hardest to decide.
 
-    After each round a policy drops out when the bound on its difference to the leader excludes 0. With K policies, each
-    bound is one-sided with an error probability of ``(1 - confidence) / (2 (K - 1))`` over all looks, spent as
-    :class:`rido.evaluation.looks.Looks` says. So the best policy is lost with a probability of at most
-    ``(1 - confidence) / 2`` by Bonferroni's inequality, and where all are equally good, one is called the best with at
-    most ``1 - confidence``.
+    After each round a policy drops out when the bound on its difference to the leader excludes 0. With K policies and
+    ``alpha = 1 - confidence``, each bound fails on one side with a probability of ``alpha / K`` over all looks, spent
+    as :class:`rido.evaluation.looks.Looks` says. A policy that is as good as any other is lost to one of the K - 1
+    others with at most ``alpha (K - 1) / K`` by Bonferroni's inequality. So the best one is lost with less than alpha.
+    Where all are equally good, one is called the best if K - 1 are lost, which by Markov's inequality has a probability
+    of at most alpha.
 
     Args:
         names: of the policies, 2 to 100.
@@ -75,11 +79,11 @@ class Race:
                 f"budget must pay for 2 full-length trajectories of each policy, {least * len(self.names)} transitions "
                 f"in all, got {self.budget}"
             )
-        # It never stops by itself: no difference is known this well.
-        self._plan = Adaptive(horizon=horizon, budget=share, gamma=gamma, until=math.ulp(0.0))
-        self._looks = Looks((1 - self.confidence) / (2 * (len(self.names) - 1)))
+        self._plan = _DifferencePlan(horizon=horizon, budget=share, gamma=gamma)
+        self._looks = Looks((1 - self.confidence) / len(self.names))
         self._rewards = PairedRewards(self.names, horizon=horizon, gamma=gamma, teams=self._plan.team_count)
         self._racing = list(self.names)
+        self._leader = self.names[0]
         self._exits: dict[str, Exit] = {}
         self._asked: Schedule | None = None
         self._level = 0.0
@@ -153,17 +157,18 @@ class Race:
 
     def _look(self, *, last: bool) -> None:
         """Drops the policies that are surely worse than the leader; plans by the hardest of the others from now on."""
-        signals = {name: self._rewards.moments({name: 1.0, self._racing[0]: -1.0}) for name in self._racing[1:]}
-        ahead = {self._racing[0]: 0.0, **{name: estimate_of(signal).value for name, signal in signals.items()}}
-        leader = max(ahead, key=lambda name: ahead[name])
-        if leader != self._racing[0]:
-            others = [name for name in self._racing if name != leader]
-            signals = {name: self._rewards.moments({name: 1.0, leader: -1.0}) for name in others}
+        leader = self._leader
+        signals = self._differences_to(leader)
         rivals = {name: estimate_of(signal) for name, signal in signals.items()}
+        ahead = max(rivals, key=lambda name: rivals[name].value)
+        if rivals[ahead].value > 0:  # a new leader
+            leader = self._leader = ahead
+            signals = self._differences_to(leader)
+            rivals = {name: estimate_of(signal) for name, signal in signals.items()}
         tested = {name: rival for name, rival in rivals.items() if rival.degrees_of_freedom >= _LEAST_LOOK}
         if tested:
-            transitions = self._rewards.transitions_of(leader)
-            self._level = self._looks.level(transitions, 1.0 if last else self.spent / self.budget)
+            planned = next(iter(rivals.values())).schedule.transitions  # of each policy in the race
+            self._level = self._looks.level(planned, 1.0 if last else self.spent / self.budget)
         for name, difference in tested.items():
             if difference.value < 0 and self._upper(difference) < 0:
                 self._racing.remove(name)
@@ -176,6 +181,11 @@ class Race:
             hardest = min(left, key=lambda name: _certainty(left[name]))
             self._plan.follow(signals[hardest])
 
+    def _differences_to(self, leader: str) -> dict[str, list[RewardMoments]]:
+        """Returns the moments of each team for the differences of all others in the race to the leader."""
+        others = [name for name in self._racing if name != leader]
+        return {name: self._rewards.moments({name: 1.0, leader: -1.0}) for name in others}
+
     def _within_tolerance(self, rivals: Mapping[str, Estimate]) -> bool:
         """Returns whether none of these is better than the leader by more than the tolerance."""
         return self._level > 0 and all(self._upper(difference) <= self.tolerance for difference in rivals.values())
@@ -183,6 +193,16 @@ class Race:
     def _upper(self, difference: Estimate) -> float:
         """Returns the bound on a difference. A rare event may favour either policy, so both sides are equally wide."""
         return difference.value + difference.half_width(1 - 2 * self._level)
+
+
+class _DifferencePlan(Adaptive):
+    """Plans the lengths of trajectories by a difference of two policies, in rounds that do not depend on the budget."""
+
+    def _pilot_size(self) -> float:
+        return _PILOT
+
+    def _phase_size(self) -> float:
+        return max(_GROWTH * self.spent, self.horizon)
 
 
 def _certainty(difference: Estimate) -> float:

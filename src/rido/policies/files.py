@@ -57,13 +57,15 @@ def _by_name(policies: Sequence[Any]) -> dict[str, Any]:
     names = [_name(policy) for policy in policies]
     paths = {index: Path(str(policy)) for index, policy in enumerate(policies) if is_path(policy)}
     for depth in range(2, 5):  # folders tell apart files of the same name
-        counts = Counter(names)
+        often = Counter(names)
         for index, path in paths.items():
-            if counts[names[index]] > 1:
+            if often[names[index]] > 1:
                 names[index] = "/".join(path.with_suffix("").parts[-depth:])
+    often, seen = Counter(names), Counter[str]()
     for index, name in enumerate(names):
-        if names.count(name) > 1:
-            names[index] = f"{name} {1 + sum(other == name for other in names[:index])}"
+        if often[name] > 1:
+            seen[name] += 1
+            names[index] = f"{name} {seen[name]}"
     return dict(zip(names, policies, strict=True))
 
 

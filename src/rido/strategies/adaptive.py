@@ -187,26 +187,33 @@ class Adaptive(Strategy):
         return Schedule(np.sum(self._parts, axis=0)) if self._parts else None
 
     def _plan_teams(self, left: int) -> list[Counts]:
-        affordable = self.budget / self.horizon
-        pilot = float(_LEAST_PILOT)
-        if self.until is None:
-            pilot = min(max(pilot, math.sqrt(affordable), _PILOT_SHARE * affordable), affordable / 2)
+        pilot = self._pilot_size()
         if self.spent == 0:
             return self._pilot(pilot, left)
         # Early ends make a pilot cheaper, so that it may have more trajectories.
         missing = pilot * self.horizon - self.spent
         if missing > 0.3 * pilot * self.horizon and not self._lessons:
             return self._pilot(missing / float(self.moments.survival.sum()), left)
-        size = max(_GROWTH, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
+        size = self._phase_size()
+        return [] if size == 0 else self._phase(size, left) or self._rest(left)
+
+    def _pilot_size(self) -> float:
+        """Returns how many trajectories the pilot has."""
+        affordable = self.budget / self.horizon
         if self.until is not None:
-            estimate = self.estimate()
-            enough = estimate.degrees_of_freedom >= _LEAST_FREEDOM and estimate.schedule.trajectories >= _LEAST_STOP
-            if enough and estimate.half_width(0.95) <= self.until:
-                return []
-            size = max(min(size, self.forecast() - self.spent), self.horizon)
-        else:
-            size = max(size, _LEAST_PHASE * self.budget, 2 * self.horizon)
-        return self._phase(size, left) or self._rest(left)
+            return float(_LEAST_PILOT)
+        return min(max(_LEAST_PILOT, math.sqrt(affordable), _PILOT_SHARE * affordable), affordable / 2)
+
+    def _phase_size(self) -> float:
+        """Returns the transitions of the next phase, 0 to stop."""
+        size = max(_GROWTH, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
+        if self.until is None:
+            return max(size, _LEAST_PHASE * self.budget, 2 * self.horizon)
+        estimate = self.estimate()
+        enough = estimate.degrees_of_freedom >= _LEAST_FREEDOM and estimate.schedule.trajectories >= _LEAST_STOP
+        if enough and estimate.half_width(0.95) <= self.until:
+            return 0.0
+        return max(min(size, self.forecast() - self.spent), self.horizon)
 
     def _pilot(self, trajectories: float, left: int) -> list[Counts]:
         """Returns a pilot of about so many trajectories for all teams together."""

@@ -1,0 +1,126 @@
+"""Races through ask and tell: who wins, how often wrongly, and what they spend."""
+
+import numpy as np
+import pytest
+
+import rido
+from rido.core.trajectories import Trajectories
+
+
+def run(race, rewards, rng, *, steps=None):
+    """Runs a race; ``rewards`` maps a generator, a name and common random numbers to rewards."""
+    while (asked := race.ask()) is not None:
+        names, schedule = asked
+        shape = (schedule.trajectories, race.horizon)
+        common = rng.normal(size=shape)
+        told = {name: np.broadcast_to(rewards(name, common, rng), shape) for name in names}
+        ends = dict.fromkeys(names)
+        if steps is not None:
+            ends = {name: np.minimum(steps(rng, shape[0]), schedule.lengths) for name in names}
+        race.tell({name: Trajectories(told[name], schedule.lengths, ends[name]) for name in names})
+    return race.result()
+
+
+def level_field(name, common, rng):
+    return common + rng.normal(size=common.shape)
+
+
+def test_equal_policies_rarely_have_a_winner():
+    """At most 5% of 40 races; more than 7 have a probability below 0.2% if it is 5%."""
+    rng, winners = np.random.default_rng(0), 0
+    for _ in range(40):
+        winners += run(rido.Race("ab", horizon=1, budget=100, gamma=1.0), level_field, rng).decided
+    assert winners <= 7
+
+
+def test_rare_failures_do_not_make_a_winner():
+    """One failure among few trajectories says nothing, however constant the others are."""
+    rng, winners = np.random.default_rng(1), 0
+    for _ in range(40):
+        race = rido.Race("ab", horizon=1, budget=100, gamma=1.0)
+        winners += run(race, lambda name, common, rng: rng.random(common.shape) > 0.05, rng).decided
+    assert winners <= 7
+
+
+def test_the_better_policy_wins_by_common_random_numbers():
+    """The difference is a twentieth of a return's deviation: unpaired, it takes 3,000 trajectories each."""
+    rng = np.random.default_rng(2)
+
+    def rewards(name, common, rng):
+        return 10 * common + 0.5 * (name == "b") + rng.normal(0, 0.5, common.shape)
+
+    result = run(rido.Race("abc", horizon=1, budget=3000, gamma=1.0), rewards, rng)
+    assert result.best == "b" and result.transitions < 600
+    assert result.pairing_gain("b", "a") > 100
+    low, high = result.difference("b", "a").interval()
+    assert 0 < low < 0.5 < high
+    assert set(result.eliminated) == {"a", "c"} and result.ranking[0] == "b"
+    assert "b is the best of 3" in result.summary() and "times less variance" in result.summary()
+
+
+def test_where_common_seeds_gain_nothing_it_says_so():
+    rng = np.random.default_rng(3)
+    rewards = lambda name, common, rng: rng.normal(name == "b", 1, common.shape)  # noqa: E731
+    assert "next to nothing" in run(rido.Race("ab", horizon=2, budget=800, gamma=1.0), rewards, rng).summary()
+
+
+def test_lengths_are_planned_by_the_difference():
+    """All policies get the same noisy late rewards; they differ only at first."""
+    rng = np.random.default_rng(4)
+
+    def rewards(name, common, rng):
+        return np.where(np.arange(50) < 5, rng.normal(0.02 * (name == "b"), 1, common.shape), 10 * common)
+
+    result = run(rido.Race("ab", horizon=50, budget=40_000, gamma=1.0), rewards, rng)
+    counts = result.values["b"].schedule.counts
+    assert counts[0] > 3 * counts[-1]
+
+
+def test_the_budget_is_never_exceeded_and_early_ends_return_transitions():
+    rng = np.random.default_rng(5)
+    for names in ("ab", "abcdefg"):
+        race = rido.Race(names, horizon=7, budget=1234, gamma=0.9)
+        result = run(race, level_field, rng, steps=lambda rng, count: rng.integers(1, 8, count))
+        assert 1234 - 7 * len(names) < result.transitions <= 1234
+
+
+def test_within_the_tolerance_it_stops():
+    rng = np.random.default_rng(6)
+    race = rido.Race("ab", horizon=1, budget=100_000, gamma=1.0, tolerance=1.0)
+    result = run(race, level_field, rng)
+    assert result.decided and result.transitions < 1000
+    assert "not worse than any other by more than 1" in result.summary() and not result.eliminated
+
+
+def test_the_winners_interval_is_wider_than_its_own():
+    """It holds for all at once; results/compare.md counts how often it holds the value of the leader."""
+    result = run(rido.Race("abcd", horizon=1, budget=200, gamma=1.0), level_field, np.random.default_rng(7))
+    leader = result.ranking[0]
+    assert result.interval(leader) == result.values[leader].interval(1 - 0.05 / 4)
+
+
+def test_undecided_says_what_it_would_take():
+    rng = np.random.default_rng(8)
+    rewards = lambda name, common, rng: common + 0.3 * rng.normal(size=common.shape) + 0.03 * (name == "a")  # noqa: E731
+    result = run(rido.Race("ab", horizon=1, budget=60, gamma=1.0), rewards, rng)
+    assert result.best is None and not result.decided and "undecided" in result.summary()
+    assert result.needed > 60
+
+
+def test_identical_policies_are_said_to_be():
+    result = run(rido.Race("ab", horizon=3, budget=300, gamma=1.0), lambda n, c, r: c, np.random.default_rng(9))
+    assert not result.decided and any("gave the same rewards as" in warning for warning in result.warnings)
+
+
+def test_misuse_is_named():
+    with pytest.raises(ValueError, match="names must be 2 to 100 different ones, got 1"):
+        rido.Race(["a"], horizon=1, budget=100, gamma=1.0)
+    with pytest.raises(ValueError, match="2 full-length trajectories of each policy, 40 transitions in all, got 39"):
+        rido.Race("ab", horizon=10, budget=39, gamma=1.0)
+    race = rido.Race("ab", horizon=1, budget=100, gamma=1.0)
+    with pytest.raises(ValueError, match="before ask"):
+        race.tell({})
+    count = race.ask()[1].trajectories
+    one = Trajectories(np.ones((count, 1)), np.ones(count, dtype=int))
+    with pytest.raises(ValueError, match="must be of a, b, got a"):
+        race.tell({"a": one})
