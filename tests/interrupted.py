@@ -1,4 +1,4 @@
-"""Evaluations that tests kill, each in a process of its own.
+"""Evaluations and comparisons that tests kill, each in a process of its own.
 
 The processes are forked by a server without threads: forking a test process in which JAX or torch has threads may
 deadlock.
@@ -12,6 +12,8 @@ import threading
 from functools import partial
 from multiprocessing import get_context
 from unittest.mock import patch
+
+import numpy as np
 
 import rido
 from environments import Mortal
@@ -35,7 +37,31 @@ def slow_run(path, critic=None):
     return result.value, result.standard_error, result.transitions, result.trajectories, result.resets
 
 
-def doomed_run(path, critic, calls, delay):
+class Choosy(Mortal):
+    """Action 1 is worth 0.2 more."""
+
+    def step(self, action):
+        observation, reward, *ended = super().step(action)
+        return observation, reward + 0.2 * int(action), *ended
+
+
+def never(observations):
+    return np.zeros(len(observations), dtype=int)
+
+
+def always(observations):
+    return np.ones(len(observations), dtype=int)
+
+
+def slow_comparison(path):
+    """Compares three policies in dozens of pieces; returns the numbers of the result."""
+    env = partial(Choosy, death=0.05, seconds=1e-4)
+    with patch.multiple(collector, _PIECE_SECONDS=0.01):
+        found = rido.compare(env, [never, act, always], gamma=0.95, horizon=20, budget=4000, num_envs=2, seed=3, run=path)
+    return {name: number for name, number in found.to_dict().items() if name != "seconds"}
+
+
+def doomed_run(run, arguments, calls, delay):
     """A slow run that kills its process so many seconds after so many calls of the simulator."""
     countdown = [calls]
 
@@ -48,7 +74,7 @@ def doomed_run(path, critic, calls, delay):
     for name in ("rollout", "observe", "starts"):
         method = getattr(GymnasiumSimulator, name)
         setattr(GymnasiumSimulator, name, lambda *arguments, method=method: counted(method, *arguments))
-    slow_run(path, critic)
+    run(*arguments)
 
 
 def start(function, *arguments):
@@ -66,7 +92,7 @@ def pieces(path):
         return []
 
 
-def kill_until_done(path, critic=None, growth=0.5):
+def kill_until_done(path, *critic, run=slow_run, growth=0.5):
     """Starts a run again after each kill until it ends; returns the pieces that it had recorded after each.
 
     Each process may take so many more pieces than the one before. With a growth of 0.5 the first 20 processes take
@@ -74,9 +100,8 @@ def kill_until_done(path, critic=None, growth=0.5):
     """
     chance, recorded = random.Random(1), []
     while True:
-        child = start(
-            doomed_run, path, critic, chance.randrange(2 + int(growth * len(recorded))), chance.uniform(0.0, 0.01)
-        )
+        calls, delay = chance.randrange(2 + int(growth * len(recorded))), chance.uniform(0.0, 0.01)
+        child = start(doomed_run, run, (path, *critic), calls, delay)
         child.join()
         if child.exitcode == 0:
             return recorded

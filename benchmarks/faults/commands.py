@@ -123,7 +123,7 @@ def command(random: Random, files: dict[str, list[str]], folder: Path) -> list[s
         return random.choice(files[kind])
 
     policy = random.choice([pick(POLICIES, 0.3), file("agents"), file("good")])
-    kind = random.choice(["evaluate"] * 10 + ["compare", "plan", "plan", "report", "reproduce", "envs", "junk"])
+    kind = random.choice(["evaluate"] * 10 + ["study", "plan", "plan", "report", "reproduce", "envs", "junk"])
     if kind == "evaluate":
         words = [random.choice(ENVS[:5] if random.random() < 0.8 else ENVS), "--policy", policy]
         words += ["--budget", pick(BUDGETS), "--gamma", pick(GAMMAS), "--horizon", pick(HORIZONS)]
@@ -144,7 +144,7 @@ def command(random: Random, files: dict[str, list[str]], folder: Path) -> list[s
         words += flags("--envpool", "--stochastic")
         if random.random() < 0.1:
             words += ["--reward-range", random.choice(NUMBERS), random.choice(NUMBERS)]
-    elif kind == "compare":
+    elif kind == "study":
         words = [random.choice(ENVS), "--budget", pick(BUDGETS), "--gamma", pick(GAMMAS), "--horizon", pick(HORIZONS)]
         words += ["--bank", pick(["5", "1", "x"]), "--repetitions", pick(["2", "0", "x"])]
         words += options(0.3, strategy=["uniform", "x"], plot=[str(folder / "a.png"), "/", "a.x"], policy=[policy])

@@ -29,8 +29,8 @@ from rido.study import compare
 
 LQG = ["evaluate", "rido/LQG-v0", "--budget", "3000", "--gamma", "0.9", "--horizon", "50", "--seed", "1"]
 PENDULUM = ["evaluate", "Pendulum-v1", "--budget", "500", "--gamma", "0.9"]
-COMPARE = ["compare", "rido/LQG-v0", "--budget", "400", "--budget", "800", "--gamma", "0.9", "--horizon", "20"]
-COMPARE += ["--bank", "60", "--repetitions", "5", "--strategy", "uniform", "--strategy", "rido", "--seed", "1"]
+STUDY = ["study", "rido/LQG-v0", "--budget", "400", "--budget", "800", "--gamma", "0.9", "--horizon", "20"]
+STUDY += ["--bank", "60", "--repetitions", "5", "--strategy", "uniform", "--strategy", "rido", "--seed", "1"]
 
 
 def rido_command(*arguments, code=0):
@@ -174,7 +174,7 @@ def test_an_output_that_cannot_be_written_is_named(run_file, tmp_path):
     [
         ("jinja2", ["report", "RUN"], "report"),
         ("stable_baselines3", [*PENDULUM, "--policy", "agent.zip"], "sb3"),
-        ("matplotlib", [*COMPARE, "--plot", "a.png"], "plot"),
+        ("matplotlib", [*STUDY, "--plot", "a.png"], "plot"),
         ("mujoco", ["evaluate", "Swimmer-v5", "--policy", "random", "--budget", "500", "--gamma", "0.9"], "mujoco"),
     ],
 )
@@ -275,8 +275,8 @@ def test_plan_takes_weights_from_files_and_runs(tmp_path, run_file):
     assert "weights must have 5 entries, got 4" in wrong
 
 
-def test_compare_prints_what_the_study_finds(tmp_path):
-    printed = prints_json(*COMPARE, "--num-envs", 7, "--plot", tmp_path / "a.svg")
+def test_study_prints_what_the_library_finds(tmp_path):
+    printed = prints_json(*STUDY, "--num-envs", 7, "--plot", tmp_path / "a.svg")
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
     simulator = GymnasiumSimulator("rido/LQG-v0", horizon=20, gamma=0.9)
     bank = simulator.rollout(np.full(60, 20), trajectory_seeds(1, 0, 60)).rewards
@@ -286,22 +286,22 @@ def test_compare_prints_what_the_study_finds(tmp_path):
     assert shown["budget"] == 800 and shown["best_variance"] == pytest.approx(expected.oracle_variance)
     errors = {row["strategy"]: row["mse"] for row in shown["strategies"]}
     assert errors == pytest.approx({result.name: result.mse for result in expected.results})
-    table = rido_command(*COMPARE).stdout
+    table = rido_command(*STUDY).stdout
     assert "800 transitions, best possible error" in table and f"{expected['rido'].mse ** 0.5:.4g}" in table
 
 
-def test_compare_where_all_trajectories_end_before_the_horizon():
-    arguments = ["compare", "CartPole-v1", "--policy", "random", "--gamma", "1", "--horizon", "400", "--seed", "1"]
+def test_study_where_all_trajectories_end_before_the_horizon():
+    arguments = ["study", "CartPole-v1", "--policy", "random", "--gamma", "1", "--horizon", "400", "--seed", "1"]
     printed = prints_json(*arguments, "--budget", "2000", "--bank", "30", "--repetitions", "3")
     (compared,) = printed["comparisons"]
     assert compared["best_variance"] > 0 and all(row["transitions"] <= 2000 for row in compared["strategies"])
 
 
-def test_compare_checks_its_output_before_it_works(tmp_path):
-    assert "plot must be a file that can be written" in fails(*COMPARE, "--plot", tmp_path / "no" / "a.png")
-    assert "plot must be a file of a kind like png" in fails(*COMPARE, "--plot", tmp_path / "a.txt")
+def test_study_checks_its_output_before_it_works(tmp_path):
+    assert "plot must be a file that can be written" in fails(*STUDY, "--plot", tmp_path / "no" / "a.png")
+    assert "plot must be a file of a kind like png" in fails(*STUDY, "--plot", tmp_path / "a.txt")
     assert list(tmp_path.iterdir()) == []
-    assert "strategies must be one of" in fails(*COMPARE, "--strategy", "best")
+    assert "strategies must be one of" in fails(*STUDY, "--strategy", "best")
 
 
 def test_report_writes_a_page(run_file, tmp_path):

@@ -113,7 +113,7 @@ def test_an_environment_that_does_not_close_loses_nothing(folder):
     words = ["misbehaving:Unclosable-v0", "--policy", "misbehaving:still", *SHORT]
     done = run(folder, "evaluate", *words, "--json")
     assert done.returncode == 0 and "it does not close" in json.loads(done.stdout)["warnings"][-1]
-    done = run(folder, "compare", *words, "--bank", "5", "--repetitions", "2", "--json")
+    done = run(folder, "study", *words, "--bank", "5", "--repetitions", "2", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["bank"] == 5
     assert "it does not close" in done.stderr and done.stderr.count("\n") == 1
 

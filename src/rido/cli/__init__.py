@@ -1,8 +1,9 @@
-"""The command line: ``rido evaluate``, ``compare``, ``plan``, ``report``, ``reproduce`` and ``envs``.
+"""The command line: ``rido evaluate``, ``compare``, ``plan``, ``report``, ``study``, ``reproduce`` and ``envs``.
 
 Every command calls one function of the library and prints a few lines, or one object with ``--json``. The exit status
-is 0 for success, 1 for an error (one line on standard error says which) and 2 for wrong usage. May import every other
-room; none imports it. A new command is one more module here, registered in :mod:`rido.cli.commands`.
+is 0 for success, 1 for an error (one line on standard error says which) and 2 for wrong usage; ``rido compare --gate``
+also ends with 3 for fail and 4 for undecided. May import every other room; none imports it. A new command is one more
+module here, registered in :mod:`rido.cli.commands`; what several commands take is in :mod:`rido.cli.options`.
 """
 
 from rido.cli.commands import app, main

@@ -17,6 +17,7 @@ from rido.cli.evaluate import evaluate_command
 from rido.cli.plan import plan_command
 from rido.cli.report import report_command
 from rido.cli.reproduce import reproduce_command
+from rido.cli.study import study_command
 
 _UsageError: Any = typer.BadParameter.__base__  # its module is not public
 
@@ -78,6 +79,7 @@ app.command("evaluate")(evaluate_command)
 app.command("compare")(compare_command)
 app.command("plan")(plan_command)
 app.command("report")(report_command)
+app.command("study")(study_command)
 app.command("reproduce")(reproduce_command)
 app.command("envs")(envs_command)
 

@@ -1,22 +1,18 @@
-"""``rido compare``: strategies side by side in one environment."""
+"""``rido compare``: which of several policies is better, and is that sure?"""
 
 from __future__ import annotations
 
-import math
-import secrets
-import sys
-from collections.abc import Callable, Sequence
+import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from rido.cli.console import (
     EnvArgument,
     EnvKwargOption,
     JsonOption,
-    PolicyOption,
     TrustOption,
     may_run_code,
     one_line_errors,
@@ -25,199 +21,209 @@ from rido.cli.console import (
     require_writable,
     stdout_to_stderr,
 )
-from rido.core.trajectories import Trajectories, concatenate
-from rido.evaluation.progress import Progress
-from rido.simulators.base import close, trajectory_seeds
-from rido.simulators.factory import resolve_horizon
+from rido.cli.options import (
+    SPEND,
+    EnvPoolOption,
+    GammaOption,
+    HorizonOption,
+    NumEnvsOption,
+    RayOption,
+    RunOption,
+    SeedOption,
+    SimulatorOption,
+    StepTimeoutOption,
+    StochasticOption,
+    WorkersOption,
+    chosen_simulator,
+    stopped,
+)
+from rido.evaluation.compare import compare
+from rido.evaluation.gate import Gate, GateName, Outcome, Verdict
+from rido.policies.files import parse_policies
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from rido.evaluation.comparison import Comparison
 
-    from rido.study import Comparison, StrategyResult
+_STATUS: dict[Outcome, int] = {"pass": 0, "fail": 3, "undecided": 4}
+_DECIDE, _SHOW = "What to decide", "What to write"
+_COLUMNS = ("policy", "value", "behind the best", "transitions", "dropped out at")
 
 
 def compare_command(
     env: EnvArgument,
-    budget: Annotated[list[int], typer.Option(help="Transitions of each run; may be repeated.")],
-    gamma: Annotated[float, typer.Option(help="Discount factor in (0, 1].")],
-    horizon: Annotated[
-        int | None, typer.Option(help="Steps of a full trajectory (default: from gamma and the time limit).")
-    ] = None,
-    policy: PolicyOption = None,
-    trust: TrustOption = False,
-    strategy: Annotated[list[str], typer.Option(help="A strategy to compare; may be repeated.")] = [  # noqa: B006
-        "uniform",
-        "robust",
-        "rido",
-        "adaptive",
+    policies: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="POLICY",
+            help="What rido evaluate --policy takes, a folder or a pattern of checkpoints; NAME=POLICY names one.",
+        ),
     ],
-    bank: Annotated[int, typer.Option(min=2, help="Full-length trajectories to record, from which runs draw.")] = 500,
-    repetitions: Annotated[int, typer.Option(min=2, help="Runs of each strategy.")] = 100,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same result.")] = None,
-    num_envs: Annotated[int | None, typer.Option(help="Environments side by side.")] = None,
-    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample the agent's actions.")] = False,
+    gamma: GammaOption,
+    budget: Annotated[int, typer.Option(help="Transitions to spend at most, for all policies.", rich_help_panel=SPEND)],
+    trust: TrustOption = False,
+    horizon: HorizonOption = None,
     env_kwarg: EnvKwargOption = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the comparison into this file (png, pdf, svg).")] = None,
+    stochastic: StochasticOption = False,
+    confidence: Annotated[
+        float, typer.Option(help="Probability that no policy is wrongly called best.", rich_help_panel=_DECIDE)
+    ] = 0.95,
+    tolerance: Annotated[float, typer.Option(help="Difference that does not matter.", rich_help_panel=_DECIDE)] = 0.0,
+    gate: Annotated[
+        GateName | None,
+        typer.Option(
+            help="Decide about the others against --baseline: exit status 0 pass, 3 fail, 4 undecided.",
+            rich_help_panel=_DECIDE,
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="POLICY", help="One of the policies, for --gate.", rich_help_panel=_DECIDE),
+    ] = None,
+    seed: SeedOption = None,
+    num_envs: NumEnvsOption = None,
+    workers: WorkersOption = 1,
+    simulator: SimulatorOption = None,
+    ray: RayOption = None,
+    envpool: EnvPoolOption = False,
+    step_timeout: StepTimeoutOption = None,
+    run: RunOption = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML page.", rich_help_panel=_SHOW)] = None,
+    markdown: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write a table in Markdown; - is standard output.", rich_help_panel=_SHOW),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare strategies by their errors in one environment.
+    """Find the best of several policies with as few transitions as possible.
 
-    A bank of full-length trajectories is recorded once. Then every strategy is run many times on trajectories drawn
-    from it, whose mean return is the truth.
+    Trajectory i of every policy has the same seed and the same length. Policies that are surely not the best drop out.
     """
-    seed = secrets.randbits(32) if seed is None else seed
-    with one_line_errors(), stdout_to_stderr():
-        figure = None if plot is None else _figure(plot)
-        from rido.simulators.gymnasium import GymnasiumSimulator
-        from rido.study import compare
+    with one_line_errors(interrupted=stopped(run)), stdout_to_stderr():
+        named = parse_policies(policies)
+        judge = _gate(gate, baseline, tolerance, named)
+        if as_json and markdown == "-":
+            raise ValueError("markdown must be a file where --json writes to standard output, got -")
+        for name, path in (("report", report), ("markdown", None if markdown in (None, "-") else Path(markdown))):
+            if path is not None:
+                require_writable(name, path)
+        if report is not None:
+            from rido.plots.report import require_extras
 
-        horizon = resolve_horizon(env, horizon, gamma)
-        simulator = GymnasiumSimulator(
+            require_extras()
+        trusted = [may_run_code(str(policy), trust) for policy in named.values()]  # asks about each
+        result = compare(
             env,
-            policy,
-            horizon=horizon,
+            named,
+            trust=any(trusted),
             gamma=gamma,
+            horizon=horizon,
             env_kwargs=parse_arguments("env-kwarg", env_kwarg),
-            num_envs=num_envs,
             deterministic=not stochastic,
-            trust=may_run_code(policy, trust),
+            budget=budget,
+            confidence=confidence,
+            tolerance=tolerance if judge is None else 0.0,  # a gate has its own
+            stop=None if judge is None else lambda known: judge.judge(known).outcome != "undecided",
+            seed=seed,
+            num_envs=num_envs,
+            workers=workers,
+            simulator=chosen_simulator(simulator, ray, envpool),
+            step_timeout=step_timeout,
+            run=run,
         )
-        try:
-            recorded = _record(simulator, bank, horizon, seed)
-        finally:
-            for warning in close(simulator):
-                print(f"rido: warning: {warning}", file=sys.stderr)
-        rewards = recorded.rewards
-        with Progress(len(budget) * len(strategy) * repetitions, shown=None) as bar:
-            comparisons = [
-                compare(
-                    strategy,
-                    rewards,
-                    steps=recorded.steps,
-                    budget=each,
-                    gamma=gamma,
-                    repetitions=repetitions,
-                    seed=seed,
-                    progress=_advance(bar),
-                )
-                for each in sorted(set(budget))
-            ]
-        if figure is not None and plot is not None:
-            _draw(comparisons, figure, plot)
+        verdict = None if judge is None else judge.judge(result)
+        said = None if verdict is None else _said(gate, verdict, confidence)
+        if report is not None:
+            from rido.plots.report import write_comparison
+
+            write_comparison(result, report, said)
+        if markdown not in (None, "-"):
+            Path(markdown).write_text(to_markdown(result, said), encoding="utf-8")
     if as_json:
-        print_json(_to_dict(env, simulator.policy.name, bank, comparisons))
-        return
-    print(
-        f"{simulator.policy.name} in {env}: {comparisons[0].truth:.6g} over {horizon} steps, the mean of {bank:,} "
-        f"trajectories; {repetitions} runs of each strategy drawn from them, seed {seed}"
-    )
-    for comparison in comparisons:
-        _print_table(comparison)
+        decided = {} if judge is None or verdict is None else {"gate": {**asdict(judge), **asdict(verdict)}}
+        print_json({**result.to_dict(), **decided})
+    elif markdown == "-":
+        print(to_markdown(result, said), end="")
+    else:
+        print(result.summary())
+        print(_aligned([_COLUMNS, *_rows(result)]))
+        if said is not None:
+            print(said)
+    if verdict is not None:
+        raise typer.Exit(_STATUS[verdict.outcome])
 
 
-def _record(simulator: Any, count: int, horizon: int, seed: int) -> Trajectories:
-    """Collects full-length trajectories, a few at a time so that the bar moves."""
-    parts = []
-    with Progress(count * horizon, shown=None) as bar:
-        for first in range(0, count, simulator.num_envs):
-            size = min(simulator.num_envs, count - first)
-            part = simulator.rollout(np.full(size, horizon), trajectory_seeds(seed, first, size))
-            bar.advance(size * horizon)
-            parts.append(part)
-    return concatenate(parts)
+def _gate(kind: GateName | None, baseline: str | None, tolerance: float, named: dict[str, Any]) -> Gate | None:
+    """Returns the gate that was asked for. The baseline is given by its name or as the policy itself."""
+    if kind is None and baseline is None:
+        return None
+    if kind is None or baseline is None:
+        raise ValueError("gate and baseline must be given together, as in --gate better --baseline old")
+    names = [name for name, policy in named.items() if baseline in (name, str(policy))]
+    if len(names) != 1:
+        raise ValueError(f"baseline must be one of the policies, {', '.join(named)}, got {baseline!r}")
+    return Gate(kind, names[0], tolerance)
 
 
-def _advance(bar: Progress) -> Callable[[], None]:
-    return lambda: bar.advance(1)
+def _said(kind: GateName | None, verdict: Verdict, confidence: float) -> str:
+    """Returns the verdict in one line."""
+    return f"gate {kind}: {verdict.outcome} at {100 * confidence:g}% confidence: {verdict.why}"
 
 
-def _print_table(comparison: Comparison) -> None:
-    """Prints the errors at one budget, the best strategy first."""
-    from rich.console import Console
-    from rich.table import Table
+def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
+    """Returns a comparison as Markdown, for a pull request.
 
-    best = math.sqrt(comparison.oracle_variance)
-    table = Table(box=None, pad_edge=False, title_justify="left")
-    table.title = f"{comparison.budget:,} transitions, best possible error {best:.4g}"
-    table.add_column("strategy")
-    for column in ("error (RMS)", "95% interval", "variance/best", "coverage"):
-        table.add_column(column, justify="right")
-    for result in sorted(comparison.results, key=lambda result: result.mse):
-        low, high = (math.sqrt(edge) for edge in result.mse_interval)
-        table.add_row(
-            result.name,
-            f"{math.sqrt(result.mse):.4g}",
-            f"{low:.4g} to {high:.4g}",
-            f"{result.relative_variance:.3g}",
-            f"{result.coverage:.0%}",
+    Args:
+        comparison: what :func:`rido.compare` returned.
+        verdict: a line that comes first.
+
+    Returns:
+        The verdict, a table of all policies, the summary's first line and warnings.
+    """
+    head, *_ = comparison.summary().splitlines()
+    lines = [f"**{_escaped(verdict)}**", ""] if verdict else []
+    lines += [_escaped(head), ""]
+    rows = [
+        _COLUMNS,
+        ("---", *("---:" for _ in _COLUMNS[1:])),
+        *([_escaped(cell) for cell in row] for row in _rows(comparison)),
+    ]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    lines += [
+        "",
+        f"{comparison.transitions:,} transitions in {comparison.trajectories:,} trajectories, seed {comparison.seed}",
+    ]
+    lines += [line for warning in comparison.warnings for line in ("", f"Warning: {_escaped(warning)}")]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """Returns a text in which Markdown finds no markup, on one line."""
+    return re.sub(r"([\\`*_\[\]<>|~#&])", r"\\\1", " ".join(text.split()))
+
+
+def _rows(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Returns a row of texts for each policy, the best first."""
+    return [
+        (
+            row["name"],
+            _with_interval(row["value"], row["interval_low"], row["interval_high"]),
+            _with_interval(row["behind"], row["behind_low"], row["behind_high"]) if "behind" in row else "",
+            f"{row['transitions']:,}",
+            "" if row["eliminated_at"] is None else f"{row['eliminated_at']:,}",
         )
-    Console(highlight=False, markup=False).print(table)
+        for row in comparison.to_dict()["policies"]
+    ]
 
 
-def _figure(path: Path) -> Figure:
-    """Returns an empty figure, once it is certain that it can be drawn and saved."""
-    require_writable("plot", path)
-    from rido.plots.style import style
-
-    with style():
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(10, 4), layout="constrained")
-    kinds = figure.canvas.get_supported_filetypes()
-    if path.suffix[1:] not in kinds:
-        raise ValueError(f"plot must be a file of a kind like png, pdf or svg, got {path}")
-    return figure
+def _with_interval(value: float, low: float | None, high: float | None) -> str:
+    return f"{value:.6g} [{'-inf' if low is None else f'{low:.6g}'}, {'inf' if high is None else f'{high:.6g}'}]"
 
 
-def _draw(comparisons: Sequence[Comparison], figure: Figure, path: Path) -> None:
-    """Draws errors, and schedules at the largest budget."""
-    from rido.plots import plot_comparison, plot_schedules
-    from rido.plots.style import style
-
-    with style():
-        left, right = figure.subplots(1, 2)
-        plot_comparison(comparisons if len(comparisons) > 1 else comparisons[0], ax=left)
-        plot_schedules(comparisons[-1], ax=right)
-        right.set_title(f"{comparisons[-1].budget:,} transitions")
-        figure.savefig(path)
-
-
-def _to_dict(env: str, policy: str, bank: int, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    first = comparisons[0]
-    return {
-        "environment": env,
-        "policy": policy,
-        "gamma": first.gamma,
-        "horizon": first.oracle.horizon,
-        "bank": bank,
-        "truth": first.truth,
-        "repetitions": first.repetitions,
-        "seed": first.seed,
-        "comparisons": [
-            {
-                "budget": comparison.budget,
-                "best_variance": comparison.oracle_variance,
-                "strategies": [_result(result) for result in comparison.results],
-            }
-            for comparison in comparisons
-        ],
-    }
-
-
-def _result(result: StrategyResult) -> dict[str, Any]:
-    low, high = result.mse_interval
-    numbers = {
-        "mse": result.mse,
-        "mse_low": low,
-        "mse_high": high,
-        "relative_variance": result.relative_variance,
-        "bias": result.bias,
-        "bias_error": result.bias_error,
-        "coverage": result.coverage,
-        "transitions": result.transitions,
-    }
-    return {
-        "strategy": result.name,
-        **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
-        "counts": result.counts.tolist(),
-    }
+def _aligned(rows: list[tuple[str, ...]]) -> str:
+    """Returns rows as lines: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        for row in rows
+    )
+    return "\n".join("  ".join(line).rstrip() for line in lines)

@@ -160,7 +160,7 @@ def may_run_code(policy: str | None, trust: bool) -> bool:
     """Whether an agent's files may run code: the user said so, or says so when asked on a terminal.
 
     Raises:
-        UntrustedFileError: the files need it, and nobody can be asked.
+        UntrustedFileError: the files need it, and the user says no or cannot be asked.
     """
     if trust or os.environ.get("RIDO_TRUST") == "1":
         return True
@@ -169,8 +169,8 @@ def may_run_code(policy: str | None, trust: bool) -> bool:
     needed = code_needed(policy)
     if needed is None:
         return False
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        return typer.confirm(f"rido: {needed}. Run it?", err=True)
+    if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(f"rido: {needed}. Run it?", err=True):
+        return True
     raise UntrustedFileError(needed)
 
 

@@ -42,6 +42,7 @@ def compare(
     workers: int = 1,
     simulator: SimulatorName | Callable[..., Simulator] | None = None,
     step_timeout: float | None = None,
+    stop: Callable[[Comparison], bool] | None = None,
     run: str | Path | None = None,
     progress: bool | None = None,
     trust: bool = True,
@@ -68,6 +69,7 @@ def compare(
         workers: processes to collect in. They do not change the result.
         simulator: as in :func:`rido.evaluate`.
         step_timeout: as in :func:`rido.evaluate`.
+        stop: called with what is known after each round; the comparison ends where it returns True.
         run: a file that records the comparison. If it exists, the comparison resumes.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
         trust: whether the files of agents may run code when they are loaded.
@@ -128,7 +130,7 @@ def compare(
             record = RunFile(run, configuration, defaults={"seed": secrets.randbits(64)})
             seed = record.configuration["seed"]
         entropy = secrets.randbits(64) if seed is None else seed
-        result, seconds, notes = _collect(race, lineup, entropy, record, progress)
+        result, seconds, notes = _collect(race, lineup, entropy, record, progress, stop)
     finally:
         if record is not None:
             record.close()
@@ -144,7 +146,12 @@ def compare(
 
 
 def _collect(
-    race: Race, lineup: Lineup, entropy: int, record: RunFile | None, progress: bool | None
+    race: Race,
+    lineup: Lineup,
+    entropy: int,
+    record: RunFile | None,
+    progress: bool | None,
+    stop: Callable[[Comparison], bool] | None,
 ) -> tuple[Comparison, float, list[str]]:
     """Runs the race; returns its result, the seconds that collecting took, and why it may not be reproducible."""
     pieces = deque(record.pieces() if record is not None else ())
@@ -170,7 +177,10 @@ def _collect(
             race.tell(told)
             for name in set(names) - set(race.racing):
                 notes += lineup.dismiss(name)
-            bar.describe(f"{race.result().ranking[0]} leads, {len(race.racing)} of {len(race.names)} are left")
+            known = race.result()
+            bar.describe(f"{known.ranking[0]} leads, {len(race.racing)} of {len(race.names)} are left")
+            if stop is not None and stop(known):
+                break
     notes = list(dict.fromkeys(notes))
     if record is not None:
         notes = record.add_notes(notes)

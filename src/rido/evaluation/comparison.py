@@ -236,6 +236,22 @@ class Comparison:
         """Returns the estimated difference J(name) - J(other), from the trajectories that both have in common."""
         return self.rewards.difference(name, other)
 
+    def bounds(self, name: str, other: str) -> tuple[float, float]:
+        """Returns the bounds on J(name) - J(other) that decide who drops out; infinite before the first look.
+
+        They hold at every look, and with the confidence of the comparison for the differences of all policies to one.
+        """
+        difference = self.difference(name, other)
+        if self.level == 0:
+            return -math.inf, math.inf
+        half_width = difference.half_width(1 - 2 * self.level)
+        if difference.nothing_varied and difference.value == 0:
+            # As where the rewards of one policy never varied, see Estimate.interval: n trajectories exclude outcomes
+            # more frequent than log(1 / level) / n, which change a return by at most twice its value.
+            size = abs(self.rewards.estimate(name).value) + abs(self.rewards.estimate(other).value)
+            half_width = size * min(1.0, -math.log(self.level) / float(difference.schedule.counts[-1]))
+        return difference.value - half_width, difference.value + half_width
+
     def interval(self, name: str) -> tuple[float, float]:
         """Returns an interval of a policy's return that also holds for the policy that was chosen because it is best.
 
@@ -278,7 +294,7 @@ class Comparison:
         """Returns what was found, in a few lines."""
         leader, rival = self.ranking[:2]
         difference, (low, high) = self.difference(leader, rival), self.interval(leader)
-        least, most = difference.interval(self.confidence)
+        least, most = self.bounds(leader, rival)
         percent = f"{100 * self.confidence:g}%"
         if self.decided and len(self.exits) == len(self.ranking) - 1:
             head = f"{leader} is the best of {len(self.ranking)} in {self.environment}, at {percent} confidence"
@@ -322,7 +338,7 @@ class Comparison:
             if name != leader:
                 difference = self.difference(leader, name)
                 row["behind"] = difference.value
-                row["behind_low"], row["behind_high"] = difference.interval(self.confidence)
+                row["behind_low"], row["behind_high"] = self.bounds(leader, name)
                 row["pairing_gain"] = self.pairing_gain(leader, name)
             policies.append({key: _plain(entry) for key, entry in row.items()})
         return {

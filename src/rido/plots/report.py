@@ -1,4 +1,4 @@
-"""The report of a run: a single HTML file that loads nothing, for a screen of any size, light or dark."""
+"""Reports of runs and comparisons: a single HTML file that loads nothing, for a screen of any size, light or dark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rido.plots.comparison import picture_height, plot_differences, plot_exits, plot_intervals
 from rido.plots.pictures import plot_estimates, plot_schedule, plot_weights
 from rido.plots.style import BLUE, GREY, style
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import jinja2
     from matplotlib.axes import Axes
 
+    from rido.evaluation.comparison import Comparison
     from rido.evaluation.recorded import RecordedRun
     from rido.evaluation.result import Evaluation
 
@@ -36,7 +38,21 @@ def write_report(run: RecordedRun, output: str | Path) -> None:
         run: what :func:`rido.evaluation.recorded.read_run` read.
         output: the HTML file to write.
     """
-    page = report_html(run)
+    _write(report_html(run), output)
+
+
+def write_comparison(comparison: Comparison, output: str | Path, verdict: str | None = None) -> None:
+    """Writes the report of a comparison as one HTML file; needs the extra ``report``.
+
+    Args:
+        comparison: what :func:`rido.compare` returned, or :func:`rido.evaluation.compare.read_comparison` read.
+        output: the HTML file to write.
+        verdict: what a gate decided, in one line.
+    """
+    _write(comparison_html(comparison, verdict), output)
+
+
+def _write(page: str, output: str | Path) -> None:
     try:
         Path(output).write_text(page, encoding="utf-8")
     except OSError as error:
@@ -50,13 +66,36 @@ def report_html(run: RecordedRun) -> str:
     if run.weights.size:
         pictures["Weight of each time step in the variance"] = partial(plot_weights, run.weights)
     pictures["Estimate against transitions"] = partial(plot_estimates, run.transitions, run.estimates, label="")
-    return _template().render(
+    return _template("report.html").render(
         evaluation=evaluation,
         interval=evaluation.interval(),
         uniform=uniform if math.isfinite(uniform) and evaluation.strategy != "uniform" else None,
         pictures={title: _svg(draw, title, (3.8, 2.5)) for title, draw in pictures.items()},
         configuration=run.configuration,
     )
+
+
+def comparison_html(comparison: Comparison, verdict: str | None = None) -> str:
+    """Returns the report of a comparison as one HTML page; needs the extra ``report``."""
+    pictures = {
+        "Value of each policy": plot_intervals,
+        "Paired differences to the best": plot_differences,
+        "Who dropped out when": plot_exits,
+    }
+    inches = (3.8, picture_height(comparison))
+    return _template("comparison.html").render(
+        found=comparison.to_dict(),
+        summary=comparison.summary().splitlines(),
+        verdict=verdict,
+        pictures={title: _svg(partial(draw, comparison), title, inches) for title, draw in pictures.items()},
+    )
+
+
+def require_extras() -> None:
+    """Makes sure, before any work is done, that what a report needs is installed."""
+    _template("page.html")
+    with style(extra="report"):
+        pass
 
 
 def evaluation_html(evaluation: Evaluation) -> str:
@@ -87,7 +126,7 @@ def _svg(draw: Callable[..., Axes], title: str, inches: tuple[float, float]) -> 
     return f"{tag}<title>{name}</title>{content}"
 
 
-def _template() -> jinja2.Template:
+def _template(name: str) -> jinja2.Template:
     try:
         import jinja2
     except ImportError as error:
@@ -99,11 +138,11 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
     )
     environment.filters["number"] = _number
-    return environment.get_template("report.html")
+    return environment.get_template(name)
 
 
-def _number(value: Any) -> str:
-    """Writes a number for people: thousands separated, six digits at most."""
+def _number(value: Any, digits: int = 6) -> str:
+    """Writes a number for people: thousands separated, so many digits at most."""
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.6g}" if math.isfinite(value) else "unknown"
+    return f"{value:,.{digits}g}" if value is not None and math.isfinite(value) else "unknown"

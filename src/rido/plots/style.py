@@ -114,4 +114,4 @@ def short(value: float, _: object = None) -> str:
     for unit, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:
             return f"{value / unit:g}{letter}"
-    return f"{value:g}"
+    return f"{value + 0.0:g}"  # no -0

@@ -36,6 +36,32 @@ def named_policies(policies: Mapping[str, Any] | Sequence[Any] | str | Path) -> 
     return named
 
 
+def parse_policies(texts: Sequence[str]) -> dict[str, Any]:
+    """Returns policies by their names, as they are given on a command line.
+
+    Args:
+        texts: policies, folders or patterns, in any order. NAME=POLICY gives a policy a name of its own.
+
+    Returns:
+        What :func:`named_policies` returns.
+    """
+    found: list[tuple[str | None, Any]] = []
+    for text in texts:
+        name, equals, policy = text.partition("=")
+        files = glob.glob(text, recursive=True) or [file for file in (text, f"{text}.zip") if Path(file).exists()]
+        if equals and name and not files:  # runs/lr=0.1/best.zip has no name
+            found.append((name, policy))
+        elif Path(text).is_dir() or (glob.has_magic(text) and not Path(text).is_file()):
+            found += [(None, file) for file in checkpoints(text)]
+        else:
+            found.append((None, text))
+    others = iter(_by_name([policy for name, policy in found if name is None]))
+    names = [next(others) if name is None else name for name, _ in found]
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"policies must have different names, got {repeated[0]} more than once: give NAME=POLICY")
+    return named_policies(dict(zip(names, (policy for _, policy in found), strict=True)))
+
+
 def checkpoints(place: str | Path) -> list[Path]:
     """Returns the agents' files in a folder or of a pattern, in the order of the numbers in their names."""
     path = Path(place)
