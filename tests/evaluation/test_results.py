@@ -135,6 +135,7 @@ def test_policies_that_each_give_one_value_are_not_two_valued():
     assert type(found.values["a"]) is rido.Estimate
     assert found.best == "a" and any("same rewards" in warning for warning in found.warnings)
     assert compare_results({"a": [1] * 30, "b": [0] * 30}).difference("a", "b").interval()[1] == 1
+    assert compare_results({"a": [True] * 30, "b": [True] * 30}).values["a"].interval()[1] == 1
 
 
 def test_episodes_of_one_seed_count_as_one(tmp_path):

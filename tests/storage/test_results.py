@@ -119,6 +119,7 @@ def _lying_npz():
         ("return,seed\n1,7\n2\n", "line 3: expected 2 columns, got 1"),
         ("success\n1\n0.5\n", "line 3: expected true, false, 0 or 1, got '0.5'"),
         ("a,b\n1,7\n", "line 1: expected a column named return or reward or r or score or success, got a, b"),
+        ('"a\nb",c\n1,2\n', "line 2: expected a column named .* got a b, c"),
         ("1,7\n2,8\n", "line 1: expected a column named return .*, got 1, 7"),
         ('#{"t_start": 1.0, "env_id": "x"}\nr,l,t\n1,2,3\n?,2,3\n', r"line 4: expected a finite number, got '\?'"),
         ("return,seed\n1,7\n2,7\n", "expected a seed of each episode, got 7 for all: drop or rename it"),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
 from rido.core.moments import RewardMoments
+from rido.core.proportions import TwoValuedEstimate
 from rido.core.trajectories import Trajectories, concatenate
 from rido.strategies.diagnostics import interval_warnings
 
@@ -25,12 +26,16 @@ class Rewards(Protocol):
     """What a comparison is computed from: rewards of several policies.
 
     Attributes:
+        horizon: number of time steps.
+        gamma: discount factor.
         unit: what the budget is counted in.
+        rounds: how often the policies were looked at.
     """
 
     horizon: int
     gamma: float
     unit: str
+    rounds: int
 
     @property
     def transitions(self) -> int:
@@ -244,6 +249,8 @@ class Comparison:
         difference = self.difference(name, other)
         if self.level == 0:
             return -math.inf, math.inf
+        if isinstance(difference, TwoValuedEstimate):
+            return difference.interval(1 - 2 * self.level)
         half_width = difference.half_width(1 - 2 * self.level)
         if difference.nothing_varied and difference.value == 0:
             # As where the rewards of one policy never varied, see Estimate.interval: n trajectories exclude outcomes

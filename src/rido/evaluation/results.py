@@ -37,9 +37,9 @@ def compare_results(
     one. Other files are compared by the means of all their episodes, as in Welch's test. Episodes of one file with the
     same seed are not independent, so their mean counts as one.
 
-    Each policy is compared with the one of the highest mean, once: the bounds are one-sided, with an error probability
-    of ``(1 - confidence) / (2 (K - 1))`` for K policies, as in :class:`rido.Race`. Returns that take two values, such
-    as success or failure, get exact intervals (see :mod:`rido.core.proportions`).
+    Each policy is compared with the one of the highest mean, once. Each bound fails on one side with a probability of
+    ``(1 - confidence) / K`` for K policies, for the reasons that :class:`rido.Race` gives. Returns that take only two
+    values, such as success and failure, get exact intervals (see :class:`rido.core.proportions.RateDifference`).
 
     Args:
         files: 2 to 100 files, named by what tells their paths apart; or a dictionary by name of files or arrays of
@@ -68,25 +68,24 @@ def compare_results(
         for name, given in named.items()
     }
     rewards = RecordedRewards(recorded)
-    level = (1 - confidence) / (2 * (len(named) - 1))
-    order = sorted(named, key=lambda name: -rewards.estimate(name).value)
-    leader = order[0]
-    bounds = {name: _upper(rewards.difference(name, leader), level) for name in order[1:]}
-    exits = {name: Exit(rewards.transitions, 1, leader) for name, bound in bounds.items() if bound < 0}
-    left = [name for name in order if name not in exits]
-    sure = all(bounds[name] <= tolerance for name in left[1:])
-    return Comparison(
-        best=leader if sure else None,
-        ranking=(*left, *exits),
+    leader, *others = sorted(named, key=lambda name: -rewards.estimate(name).value)
+    undecided = Comparison(
+        best=None,
+        ranking=(leader, *others),
         rewards=rewards,
-        exits=exits,
-        level=level,
+        exits={},
+        level=(1 - confidence) / len(named),
         confidence=confidence,
         tolerance=tolerance,
         budget=rewards.transitions,
         environment="the recorded episodes",
         notes=rewards.notes,
     )
+    bounds = {name: undecided.bounds(name, leader)[1] for name in others}
+    exits = {name: Exit(rewards.transitions, rewards.rounds, leader) for name in others if bounds[name] < 0}
+    left = [name for name in others if name not in exits]
+    best = leader if all(bounds[name] <= tolerance for name in left) else None
+    return replace(undecided, best=best, ranking=(leader, *left, *exits), exits=exits)
 
 
 class RecordedRewards:
@@ -101,11 +100,10 @@ class RecordedRewards:
         notes: what was done to the episodes before they were compared.
     """
 
-    horizon, gamma = 1, 1.0
+    horizon, gamma, rounds = 1, 1.0, 1
     unit = "episodes"
 
     def __init__(self, recorded: Mapping[str, RecordedReturns]) -> None:
-        self.names = tuple(recorded)
         successes = [name for name, one in recorded.items() if one.success]
         for name, one in recorded.items():
             if successes and not np.isin(one.returns, (0, 1)).all():
@@ -153,9 +151,11 @@ class RecordedRewards:
 
     def gain(self, name: str, other: str) -> float:
         """Returns how many times larger the variance of a difference would be without pairs; NaN if there are none."""
-        if (pairs := self._pairs(name, other)) is None or not (paired := float(np.var(pairs[0] - pairs[1]))) > 0:
+        pairs = self._pairs(name, other)
+        paired = self.difference(name, other).standard_error
+        if pairs is None or paired == 0:
             return math.nan
-        return float(np.var(pairs[0]) + np.var(pairs[1])) / paired
+        return (math.hypot(*(_estimate(returns).standard_error for returns in pairs)) / paired) ** 2
 
     def describe(self, name: str, other: str) -> str:
         """Returns what the difference of two policies rests on."""
@@ -166,7 +166,8 @@ class RecordedRewards:
             seeds = [self._rows[one] is not None for one in (name, other)]
             why = "too few of the same seed" if all(seeds) else "no seeds to pair them by"
             told = f"unpaired, {why}"
-        return f"{self.transitions:,} episodes; {name} and {other}: {told}"
+        rates = "" if self._outcomes is None else "; intervals of success rates"
+        return f"{self.transitions:,} episodes; {name} and {other}: {told}{rates}"
 
     def doubts(self, name: str, other: str) -> tuple[str, ...]:
         """Returns reasons to doubt the interval of a difference. That of two-valued outcomes is exact."""
@@ -174,20 +175,17 @@ class RecordedRewards:
 
     def _difference(self, name: str, other: str) -> Estimate:
         pairs = self._pairs(name, other)
-        if pairs is not None:
-            first, second = pairs
-            found = _estimate(first - second)
-            rate = RateDifference(
-                int((first > second).sum()), first.size, int((second > first).sum()), first.size, paired=True
-            )
-        else:
-            first, second = self._returns[name], self._returns[other]
+        first, second = (self._returns[name], self._returns[other]) if pairs is None else pairs
+        if pairs is None:
             found = _unpaired_difference(_estimate(first), _estimate(second))
-            high = math.nan if self._outcomes is None else self._outcomes[1]
-            rate = RateDifference(int((first == high).sum()), first.size, int((second == high).sum()), second.size)
+        else:
+            found = _estimate(first - second)
         if self._outcomes is None:
             return found
-        return _two_valued(found, rate, 0.0, self._outcomes[1] - self._outcomes[0])
+        low, high = self._outcomes
+        won, lost = (first == high, second == high) if pairs is None else (first > second, second > first)
+        rate = RateDifference(int(won.sum()), first.size, int(lost.sum()), second.size, paired=pairs is not None)
+        return _two_valued(found, rate, 0.0, high - low)
 
     def _pairs(self, name: str, other: str) -> tuple[Array, Array] | None:
         """Returns the returns of both policies with the same seeds; None if these are too few for a comparison."""
@@ -204,7 +202,7 @@ def _from_array(name: str, returns: Any) -> RecordedReturns:
     array = checks.finite_vector(f"returns of {name}", returns)
     if array.size < 2:
         raise ValueError(f"returns of {name} must be at least 2, got {array.size}")
-    return RecordedReturns(array)
+    return RecordedReturns(array, success=np.asarray(returns).dtype == np.bool_)
 
 
 def _means_by_seed(recorded: RecordedReturns) -> tuple[Array, dict[str, int] | None]:
@@ -264,10 +262,3 @@ def _unpaired_difference(first: Estimate, second: Estimate) -> Estimate:
         effective_trajectories=satterthwaite(errors**2, effective),
         largest_contribution=max(first.largest_contribution, -second.largest_contribution, key=abs),
     )
-
-
-def _upper(difference: Estimate, level: float) -> float:
-    """Returns the bound on a difference. A rare event may favour either policy, so both sides are equally wide."""
-    if isinstance(difference, TwoValuedEstimate):
-        return difference.interval(1 - 2 * level)[1]
-    return difference.value + difference.half_width(1 - 2 * level)

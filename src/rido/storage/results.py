@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_MOST_BYTES = 64 * 2**20  # of a file, and of an array in it
+_MOST_BYTES = 32 * 2**20  # of a file, and of an array in it
 _MOST_EPISODES = 1_000_000
 _RETURNS = ("return", "reward", "r", "score", "success")  # names of the column to read; the first that is there
 _SUCCESS = "success"
@@ -70,11 +70,13 @@ def read_returns(path: str | Path) -> RecordedReturns:
     except UnicodeDecodeError:
         raise ResultsError(f"{path}: expected CSV, JSON or evaluations.npz, got a binary file") from None
     except ResultsError as error:
-        raise ResultsError(f"{path}: {error}") from None
+        raise ResultsError(f"{path}: {' '.join(str(error).split()):.300}") from None
     if not 2 <= found.returns.size <= _MOST_EPISODES:
         raise ResultsError(f"{path}: expected 2 to {_MOST_EPISODES:,} episodes, got {found.returns.size:,}")
     if found.seeds is not None and len(set(found.seeds)) == 1:
-        raise ResultsError(f"{path}: expected a seed of each episode, got {found.seeds[0]} for all: drop or rename it")
+        raise ResultsError(
+            f"{path}: expected a seed of each episode, got {found.seeds[0]:.40} for all: drop or rename it"
+        )
     return found
 
 
@@ -109,9 +111,8 @@ def _read_csv(text: str) -> RecordedReturns:
     names = [name.strip().lower() for name in rows[0][1]]
     column = next((name for name in _RETURNS if name in names), names[0])
     if column not in _RETURNS and len(names) > 1:
-        raise ResultsError(
-            f"line {rows[0][0]}: expected a column named {' or '.join(_RETURNS)}, got {', '.join(names)}"[:300]
-        )
+        expected = f"a column named {' or '.join(_RETURNS)}"
+        raise ResultsError(f"line {rows[0][0]}: expected {expected}, got {', '.join(names)}")
     if column in _RETURNS or not _is_number(column):
         rows = rows[1:]
     for line, row in rows:
@@ -127,7 +128,7 @@ def _read_eval_info(found: dict[str, Any]) -> RecordedReturns:
     if isinstance(episodes := found.get("per_episode"), list):
         return _from_objects(episodes, (_SUCCESS, "sum_reward"))
     if not isinstance(tasks := found.get("per_task"), list):
-        raise ResultsError(f"{_FORMATS}, got an object with {', '.join(found)}"[:300])
+        raise ResultsError(f"{_FORMATS}, got an object with {', '.join(found)}")
     successes: list[Any] = []
     labels: list[str] = []
     for number, task in enumerate(tasks):
