@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
 from rido.core.moments import RewardMoments
+from rido.core.proportions import TwoValuedEstimate
 from rido.core.trajectories import Trajectories, concatenate
 from rido.strategies.diagnostics import interval_warnings
 
@@ -19,6 +20,48 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _NO_GAIN = 1.1  # pairing gains nothing where the variance of a difference falls by less than this factor
+
+
+class Rewards(Protocol):
+    """What a comparison is computed from: rewards of several policies.
+
+    Attributes:
+        horizon: number of time steps.
+        gamma: discount factor.
+        unit: what the budget is counted in.
+        rounds: how often the policies were looked at.
+    """
+
+    horizon: int
+    gamma: float
+    unit: str
+    rounds: int
+
+    @property
+    def transitions(self) -> int:
+        """Transitions of all policies."""
+
+    @property
+    def trajectories(self) -> int:
+        """Trajectories of all policies."""
+
+    def transitions_of(self, name: str) -> int:
+        """Returns the transitions of one policy."""
+
+    def estimate(self, name: str) -> Estimate:
+        """Estimates the return of a policy."""
+
+    def difference(self, name: str, other: str) -> Estimate:
+        """Estimates J(name) - J(other)."""
+
+    def gain(self, name: str, other: str) -> float:
+        """Returns how many times larger the variance of a difference would be without common seeds; NaN if unknown."""
+
+    def describe(self, name: str, other: str) -> str:
+        """Returns what the difference of two policies rests on."""
+
+    def doubts(self, name: str, other: str) -> tuple[str, ...]:
+        """Returns reasons to doubt the interval of a difference."""
 
 
 class PairedRewards:
@@ -30,6 +73,8 @@ class PairedRewards:
         gamma: discount factor.
         teams: number of teams, each planned from the others' rewards (see :mod:`rido.strategies.adaptive`).
     """
+
+    unit = "transitions"
 
     def __init__(self, names: Sequence[str], *, horizon: int, gamma: float, teams: int) -> None:
         self.names = tuple(names)
@@ -101,6 +146,17 @@ class PairedRewards:
         )
         return (separate / paired) ** 2 if paired > 0 and math.isfinite(separate) else math.nan
 
+    def describe(self, name: str, other: str) -> str:
+        """Returns what was collected."""
+        return (
+            f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.horizon} steps, "
+            f"gamma {self.gamma:g}"
+        )
+
+    def doubts(self, name: str, other: str) -> tuple[str, ...]:
+        """Returns reasons to doubt the interval of a difference."""
+        return interval_warnings(self.difference(name, other))
+
 
 def estimate_of(teams: Sequence[RewardMoments]) -> Estimate:
     """Returns the mean of the teams' own estimates."""
@@ -144,7 +200,7 @@ class Comparison:
 
     best: str | None
     ranking: tuple[str, ...]
-    rewards: PairedRewards = field(repr=False)
+    rewards: Rewards = field(repr=False)
     exits: Mapping[str, Exit]
     level: float
     confidence: float
@@ -193,6 +249,8 @@ class Comparison:
         difference = self.difference(name, other)
         if self.level == 0:
             return -math.inf, math.inf
+        if isinstance(difference, TwoValuedEstimate):
+            return difference.interval(1 - 2 * self.level)
         half_width = difference.half_width(1 - 2 * self.level)
         if difference.nothing_varied and difference.value == 0:
             # As where the rewards of one policy never varied, see Estimate.interval: n trajectories exclude outcomes
@@ -232,7 +290,7 @@ class Comparison:
         if alike:
             found.append(f"{', '.join(alike)} gave the same rewards as {leader} in every trajectory")
         elif self.decided:
-            found += interval_warnings(self.difference(leader, rival))
+            found += self.rewards.doubts(leader, rival)
         return tuple(found)
 
     def _same(self, name: str, other: str) -> bool:
@@ -252,14 +310,17 @@ class Comparison:
             head = f"{leader} is not worse than any other by more than {self.tolerance:g}; still close: {ties}"
         else:
             left = len(self.ranking) - len(self.exits)
-            needed = f"about {self.needed:,.3g} transitions" if math.isfinite(self.needed) else "more than can be told"
+            needed = (
+                f"about {self.needed:,.3g} {self.rewards.unit}"
+                if math.isfinite(self.needed)
+                else "more than can be told"
+            )
             head = f"undecided: {left} of {len(self.ranking)} are left; deciding takes {needed}"
         lines = [
             head,
             f"{leader}: {_with_interval(self.values[leader].value, low, high)} (holds for the chosen one too)",
             f"{leader} - {rival}: {_with_interval(difference.value, least, most)}",
-            f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.rewards.horizon} "
-            f"steps, gamma {self.rewards.gamma:g}",
+            self.rewards.describe(leader, rival),
         ]
         if math.isfinite(gain := self.pairing_gain(leader, rival)):
             told = f"{gain:.3g} times less variance" if gain >= _NO_GAIN else f"next to nothing ({gain:.2f} times)"
