@@ -23,6 +23,7 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # attributes of dataclasses are documented once, in the class
 
+smartquotes = False  # -- stays what it is
 html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"rido {release}"
