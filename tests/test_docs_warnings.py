@@ -1,4 +1,4 @@
-"""docs/warnings.md has every warning that the source can emit, and no other."""
+"""docs/warnings.md has every warning that the source can emit and no other; docs/troubleshooting.md quotes errors."""
 
 import ast
 import re
@@ -79,3 +79,13 @@ def test_links_in_warnings_lead_to_their_section():
     sections = {re.sub(r"\W+", "-", title.lower()) for title in re.findall(r"^## (.*)$", page, re.MULTILINE)}
     links = re.findall(r"docs/warnings\.md#([\w-]+)", page)
     assert len(links) >= 4 and set(links) <= sections
+
+
+def test_troubleshooting_quotes_errors_as_they_are():
+    page = " ".join((ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8").split())
+    quoted = re.findall(r'\*"(.*?)"\*', page)
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in (ROOT / "src").rglob("*.py")]
+    constants = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    texts = [value for value in constants if isinstance(value, str)]
+    assert len(quoted) > 10
+    assert [quote for quote in quoted if not any(quote in text for text in texts)] == []
