@@ -67,7 +67,7 @@ class Session:
     def _shell(self, text: str) -> str:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         done = subprocess.run(
-            ["sh", "-e", "-c", text], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60
+            ["sh", "-e", "-c", text], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=120
         )
         if done.returncode:
             raise RuntimeError(done.stderr)
