@@ -19,18 +19,6 @@ from runfiles import edit
 
 HOSTILE = '<script>document.title = "taken"</script> & "quotes"'
 
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-)
-
 
 class Noise:
     """A simulator with rewards that only its seeds decide."""
@@ -193,24 +181,6 @@ def test_without_a_package_the_message_says_what_to_install(run, monkeypatch, pa
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf'need {package}: pip install "rido\[report\]"'):
         report_html(read_run(run[0]))
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """A real Chromium without a window."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is missing: pip install --group test")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("a browser is missing: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in FLAGS:
-        options.add_argument(flag)
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    window = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield window
-    window.quit()
 
 
 def show(browser, run_path, folder, *, width=1000, scheme="light"):

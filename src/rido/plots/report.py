@@ -17,15 +17,17 @@ from rido.plots.style import BLUE, GREY, style
 if TYPE_CHECKING:
     import jinja2
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from rido.evaluation.recorded import RecordedRun
     from rido.evaluation.result import Evaluation
 
 _INK = "#1d2430"
-_SETTINGS = {
+PAGE_SETTINGS: dict[str, Any] = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
     **{"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"]},
 }
+"""Settings of matplotlib for pictures that become SVG elements."""
 _COLOURS = {_INK: "currentColor", GREY: "currentColor", BLUE: f"var(--main, {BLUE})"}  # in the picture, on the page
 
 
@@ -70,18 +72,29 @@ def evaluation_html(evaluation: Evaluation) -> str:
 
 
 def _svg(draw: Callable[..., Axes], title: str, inches: tuple[float, float]) -> str:
-    """Returns a picture as an SVG element that takes the width and the text colour of what is around it."""
-    with style(_SETTINGS | {"svg.hashsalt": title}, extra="report"):
+    with style(PAGE_SETTINGS, extra="report"):
         from matplotlib.figure import Figure
 
-        figure, file = Figure(figsize=inches, layout="constrained"), io.StringIO()
+        figure = Figure(figsize=inches, layout="constrained")
         draw(ax=figure.subplots())
+    return svg_element(figure, title)
+
+
+def svg_element(figure: Figure, title: str) -> str:
+    """Returns a figure as an SVG element that takes the width and the text colour of what is around it.
+
+    Args:
+        figure: drawn with :data:`PAGE_SETTINGS`.
+        title: what the picture shows, for readers who cannot see it; another one for each picture of a page.
+    """
+    file = io.StringIO()
+    with style(PAGE_SETTINGS | {"svg.hashsalt": title}):
         figure.savefig(file, format="svg", transparent=True)
     content = file.getvalue().partition("</defs>")[2]  # drops the date, and styles for the whole page
     content = re.sub(r' id="[a-zA-Z0-9.]+_\d+"', "", content).replace("xlink:href", "href")  # names of groups repeat
     for colour, on_the_page in _COLOURS.items():
         content = content.replace(colour, on_the_page)
-    (width, height), name = (f"{72 * side:g}" for side in inches), html.escape(title)
+    (width, height), name = (f"{72 * side:g}" for side in figure.get_size_inches()), html.escape(title)
     look = "display:block;width:100%;height:auto;stroke-linejoin:round"
     tag = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{name}" style="{look}">'
     return f"{tag}<title>{name}</title>{content}"
