@@ -262,7 +262,7 @@ def test_a_run_file_records_resumes_and_repeats(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        (dict(budget=4000), "its budget is 3000, not 4000"),
+        (dict(budget=2000), "budget must be at least its 3,000 transitions, got 2,000"),
         (dict(gamma=0.9), "its gamma is 0.95, not 0.9"),
         (dict(horizon=20), "its horizon is 30, not 20"),
         (dict(strategy="uniform"), "its strategy is 'adaptive', not 'uniform'"),
