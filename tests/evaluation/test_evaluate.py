@@ -162,8 +162,10 @@ def test_horizon_comes_from_the_discount_and_the_time_limit():
 
 def test_results_print_and_export():
     result = mortal(seed=0)
-    text = result.summary()
-    assert f"{result.value:.6g}" in text and "uniform evaluation would have needed" in text
+    text, (low, high) = result.summary(), result.interval()
+    assert 2 < high - low < 20  # so that two digits of the half-width are one decimal
+    assert f": {result.value:.1f}, 95% interval [{low:.1f}, {high:.1f}]" in text
+    assert "uniform evaluation would have needed" in text
     exported = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert exported["value"] == result.value and sum(exported["counts"]) == result.schedule.transitions
     alone = rido.evaluate("rido/LQG-v0", budget=30, gamma=0.95, horizon=30, strategy="uniform", seed=0)
@@ -378,3 +380,13 @@ def test_others_can_watch_a_run(tmp_path):
         rows = database.execute("SELECT transitions, value, standard_error FROM progress ORDER BY round").fetchall()
     value, standard_error, transitions, *_ = slow_run(path)
     assert rows[-1] == (transitions, value, standard_error) and transitions == 6000
+
+
+def test_progress_shows_the_interval_that_the_result_prints(monkeypatch):
+    shown = []
+    update = "rich.progress.Progress.update"
+    monkeypatch.setattr(update, lambda self, task, description: shown.append(description))
+    for settings in (dict(), dict(until=300.0)):
+        settings = dict(budget=2000, gamma=0.9, horizon=20, seed=1, progress=True, **settings)
+        result = rido.evaluate("rido/LQG-v0", **settings)
+        assert result.summary().splitlines()[0] == f"linear(0.588403) in rido/LQG-v0: {shown[-1]}"
