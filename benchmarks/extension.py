@@ -29,12 +29,12 @@ PROBLEMS = (
 )
 PAGE = """# Runs that were extended
 
-`python benchmarks/extension.py --output results/extension.md` made this page. A budget of {full} full-length trajectories
-is planned for at once, or reached from smaller budgets that were spent first. {repetitions} runs of each; the expected
-returns are known exactly.
+`python benchmarks/extension.py --output results/extension.md` made this page. A budget of {full} full-length
+trajectories is planned for at once, or reached from smaller budgets that were spent first. There are {repetitions} runs
+of each, and the expected returns are known exactly.
 
 The error is the root mean squared error over that of the runs at once. The bias is in standard deviations of the
-estimate. Unbiased estimates have one beyond {bias:.2f} once in 370 rows, and intervals that hold in 95% of all runs have a
+estimate. Unbiased estimates have one beyond {bias:.2f} once in 370 rows; intervals that hold in 95% of all runs have a
 coverage below {coverage:.3f} about once in 500 rows.
 
 {table}

@@ -178,7 +178,7 @@ JSON_ERRORS = [
     (["plan", "--budget", "500"], 1, "horizon must be given"),
     (["report", "/no/such.rido"], 1, "run file /no/such.rido is not there"),
     (["reproduce", "nothing"], 1, "section must be one of"),
-    (["envs", "nothing"], 2, "Got unexpected extra argument (nothing)"),
+    (["envs", "nothing"], 2, "Got unexpected extra argument"),
     (["improve"], 2, "No such command 'improve'"),
 ]
 
