@@ -25,7 +25,7 @@ from rido.simulators import SimulationError, factory
 from rido.simulators.base import Capabilities
 from rido.simulators.envs.lqg import expected_return
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.runfile import RunFileError
+from rido.storage.runfile import RunFile, RunFileError
 from runfiles import edit
 
 
@@ -390,3 +390,17 @@ def test_progress_shows_the_interval_that_the_result_prints(monkeypatch):
         settings = dict(budget=2000, gamma=0.9, horizon=20, seed=1, progress=True, **settings)
         result = rido.evaluate("rido/LQG-v0", **settings)
         assert result.summary().splitlines()[0] == f"linear(0.588403) in rido/LQG-v0: {shown[-1]}"
+
+
+def test_a_run_file_is_closed_where_the_first_check_fails(tmp_path, monkeypatch):
+    def fail(seeds):
+        raise RuntimeError("no worker answers")
+
+    class Silent(Bank):
+        capabilities = Capabilities(check_seeds=fail)
+
+    closed, close = [], RunFile.close
+    monkeypatch.setattr(RunFile, "close", lambda self: closed.append(self.path) or close(self))
+    with pytest.raises(RuntimeError, match="no worker answers"):
+        rido.evaluate(Silent(), budget=200, gamma=0.9, horizon=10, run=tmp_path / "a.rido")
+    assert closed == [tmp_path / "a.rido"]
