@@ -89,17 +89,21 @@ def test_what_an_environment_prints_goes_to_standard_error(folder, workers):
     assert done.stderr.count("from Python's own") == 60
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+LEAVING = "rido: the environment, the policy or a module of theirs called sys.exit(3)"
+
+
 @pytest.mark.parametrize(
-    ("env", "policy", "message"),
+    ("env", "policy", "workers", "message"),
     [
-        ("Exits", "random", "the environment's step raised SystemExit(0)"),
-        ("Recurses", "random", "RecursionError"),
-        ("Unusual", "random", "rido: Unusual: two lines"),
-        ("Slow", "leaving:policy", "rido: the environment, the policy or a module of theirs called sys.exit(3)"),
+        ("Exits", "random", 1, "the environment's step raised SystemExit(0)"),
+        ("Recurses", "random", 1, "RecursionError"),
+        ("Unusual", "random", 1, "rido: Unusual: two lines"),
+        ("Unusual", "random", 2, "rido: Unusual: two lines"),
+        ("Slow", "leaving:policy", 1, LEAVING),
+        ("Slow", "leaving:policy", 2, LEAVING),
     ],
 )
-def test_whatever_an_environment_or_a_policy_raises_gets_one_line(folder, env, policy, message, workers):
+def test_whatever_an_environment_or_a_policy_raises_gets_one_line(folder, env, policy, workers, message):
     (folder / "leaving.py").write_text("import sys; sys.exit(3)")
     words = ["evaluate", f"misbehaving:{env}-v0", "--policy", policy, *SHORT, "--workers", str(workers)]
     done = run(folder, *words)

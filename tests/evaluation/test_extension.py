@@ -156,7 +156,7 @@ def test_extended_runs_are_calibrated():
         return states.astype(float)
 
     results = []
-    for seed in range(100):
+    for seed in range(60):
         rng, strategy = np.random.default_rng(seed), Adaptive(horizon=horizon, budget=10 * horizon, gamma=gamma)
         for budget in (10, 20, 60):
             strategy.change_budget(budget * horizon)
