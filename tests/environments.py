@@ -47,6 +47,19 @@ class Counted(Mortal):
         return super().step(action)
 
 
+class Leaving(BaseException):
+    """Neither an Exception nor an exit."""
+
+
+class Leaves(Mortal):
+    """Raises something unusual in its third step."""
+
+    def step(self, action):
+        if self.t == 2:
+            raise Leaving("for good")
+        return super().step(action)
+
+
 class ShortIsSweet(gym.Env):
     """Half of the episodes last 1 step and return 10, the others 50 steps and return 0: the mean is 5."""
 

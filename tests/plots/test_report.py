@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import rido
+from rido.core.digits import to_digits
 from rido.evaluation.recorded import read_run
 from rido.plots.report import evaluation_html, report_html, write_report
 from rido.storage.runfile import RunFileError
@@ -207,7 +208,9 @@ def test_a_browser_shows_the_numbers_of_the_run(browser, run, tmp_path):
     expected = {"value": result.value, "low": low, "high": high, "error": result.standard_error}
     expected |= {"transitions": 2000, "trajectories": result.trajectories, "uniform": result.uniform_transitions}
     assert {name: float(exact) for name, (exact, _) in numbers.items()} == pytest.approx(expected, rel=1e-12)
-    for exact, shown in numbers.values():
+    assert tuple(numbers[name][1] for name in ("value", "low", "high")) == to_digits(result.value, low, high)
+    for name in ("error", "transitions", "trajectories", "uniform"):
+        exact, shown = numbers[name]
         assert float(shown.replace(",", "")) == pytest.approx(float(exact), rel=1e-3)
     pictures = browser.execute_script("""
         return [...document.querySelectorAll('svg')].map(s => [s.ariaLabel, s.getBoundingClientRect().width,

@@ -1,7 +1,8 @@
 """The command line: ``rido evaluate``, ``compare``, ``plan``, ``report``, ``reproduce`` and ``envs``.
 
 Every command calls one function of the library and prints a few lines, or one object with ``--json``. The exit status
-is 0 for success, 1 for an error (one line on standard error says which) and 2 for wrong usage. May import every other
+is 0 for success, 1 for an error (one line on standard error says which) and 2 for wrong usage. With ``--json`` an
+error is also the object ``{"error": "..."}`` on standard output, with the same exit status. May import every other
 room; none imports it. A new command is one more module here, registered in :mod:`rido.cli.commands`.
 """
 

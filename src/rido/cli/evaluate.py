@@ -100,7 +100,7 @@ def evaluate_command(
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(help="Record the run in this file, or resume it.", rich_help_panel=_COLLECT),
+        typer.Option(help="Record the run in this file, resume it, or extend it.", rich_help_panel=_COLLECT),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from rido.core import checks
 from rido.critics.base import Critic
 from rido.critics.selection import RESET_SHARE
+from rido.evaluation.extension import Goal, all_goals
 from rido.evaluation.loop import Task, run_task
 from rido.evaluation.recorded import time_spent
 from rido.evaluation.result import Evaluation
@@ -99,7 +100,8 @@ def evaluate(
             more; then an error names the trajectory, its seed and its step. A call in this process cannot be
             interrupted, so one worker collects where ``workers`` is 1, with the same result. If not given, workers
             wait for 300 seconds, and this process for ever.
-        run: a file that records the run. If it exists, the run resumes. Policies, critics and simulators are known by
+        run: a file that records the run. If it exists, the run resumes; with a larger budget or a smaller ``until``
+            it is extended, unless it has a critic or a time budget. Policies, critics and simulators are known by
             their content, or by an attribute ``fingerprint`` if they have one.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
         trust: whether the files of an SB3 zip may run code when they are loaded. Agents made of the classes of SB3,
@@ -162,6 +164,11 @@ def evaluate(
             if isinstance(settings, Adaptive) and settings.reset_price == 0:
                 chosen = partial(make, reset_price=timing.costs.reset_price)
         first = chosen(horizon=horizon, budget=size, gamma=gamma)
+        goals = [Goal.of(first)] if time_budget is not None else all_goals(run, first)
+        if len(goals) > 1:  # a run that is extended is replayed from its beginning
+            if isinstance(settings, Adaptive) and settings.extendable:
+                chosen = partial(make, until=goals[0].until)
+            first = chosen(horizon=horizon, budget=goals[0].budget, gamma=gamma)
         able, control, on_device = describe(running), critic, critic is None
         if able.jax_critics and callable(critic):
             from rido.critics.jax import JaxCritic
@@ -178,6 +185,7 @@ def evaluate(
         return Task(
             make=chosen,
             strategy=first,
+            goals=tuple(goals),
             critic=control,
             summing=summing,
             max_resets=2 * first.budget if max_resets is None else checks.integer("max_resets", max_resets, least=2),

@@ -17,6 +17,7 @@ from rido.core.moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
 from rido.critics.selection import RESET_SHARE
+from rido.evaluation.extension import recorded_goals
 from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
@@ -121,7 +122,7 @@ def read_run(path: str | Path) -> RecordedRun:
     critic = "none" if fitted and not signal.transitions else milestone.critic
     warnings = milestone.warnings
     if complete and critic == "none":  # with a critic, the last milestone has this warning
-        until = configuration["options"].get("until")
+        until = recorded_goals(configuration)[-1].until
         if until is not None and configuration["critic"] != "none":  # kept narrower for resets that were not taken
             until /= math.sqrt(1 - RESET_SHARE)
         warnings += width_warnings(until, last)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rido.core.digits import to_digits
 from rido.core.estimate import Estimate
 from rido.core.moments import Moments, rescale
 from rido.core.scaling import excess_exponent, scaled_number
@@ -91,15 +92,15 @@ class Evaluation:
 
     def summary(self) -> str:
         """Returns what was found, in a few lines."""
-        low, high = self.interval()
+        value, low, high = to_digits(self.value, *self.interval())
         lines = [
-            f"{self.policy} in {self.environment}: {self.value:.6g}, 95% interval [{low:.6g}, {high:.6g}]",
+            f"{self.policy} in {self.environment}: {value}, 95% interval [{low}, {high}]",
             f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.schedule.horizon} "
             f"steps, gamma {self.estimate.gamma:g}, strategy {self.strategy}",
         ]
         if self.reward_range is not None and self.guaranteed_interval is not None:
-            (lowest, highest), (least, most) = self.reward_range, self.guaranteed_interval
-            lines.insert(1, f"guaranteed for rewards in [{lowest:.6g}, {highest:.6g}]: [{least:.6g}, {most:.6g}]")
+            (lowest, highest), (_, low, high) = self.reward_range, to_digits(self.value, *self.guaranteed_interval)
+            lines.insert(1, f"guaranteed for rewards in [{lowest:.6g}, {highest:.6g}]: [{low}, {high}]")
         if math.isfinite(self.uniform_transitions) and self.strategy != "uniform":
             least, most = self.uniform_transitions_interval
             about = f"about {_rounded(self.uniform_transitions)} transitions"

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rido.core.digits import to_digits
 from rido.plots.pictures import plot_estimates, plot_schedule, plot_weights
 from rido.plots.style import BLUE, GREY, style
 
@@ -55,6 +56,8 @@ def report_html(run: RecordedRun) -> str:
     return _template().render(
         evaluation=evaluation,
         interval=evaluation.interval(),
+        shown=to_digits(evaluation.value, *evaluation.interval()),
+        guaranteed=to_digits(evaluation.value, *(evaluation.guaranteed_interval or (math.nan, math.nan))),
         uniform=uniform if math.isfinite(uniform) and evaluation.strategy != "uniform" else None,
         pictures={title: _svg(draw, title, (3.8, 2.5)) for title, draw in pictures.items()},
         configuration=run.configuration,

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
+from rido.core.extras import import_package_of, missing_package
 from rido.policies.observations import take
 from rido.simulators.base import narrow_seed
 
@@ -353,7 +354,10 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         try:
             __import__(module)
         except ImportError as error:
-            raise ValueError(f"env must name a module that can be imported, got {env_id!r}: {error}") from error
+            reason = missing_package(error)
+            raise ValueError(f"env must name a module that can be imported, got {env_id!r}: {reason}") from error
+    elif name not in gym.registry:
+        import_package_of(name)
     try:
         spec = gym.spec(name)
     except gym.error.Error:
@@ -379,8 +383,8 @@ def _open_id(env_id: str, horizon: int, env_kwargs: Mapping[str, Any], num_envs:
         make = partial(gym.make, spec.id, max_episode_steps=horizon, disable_env_checker=True, **env_kwargs)
         return SingleEnvironments([make()], make, num_envs or _MOST_SINGLE)
     except gym.error.DependencyNotInstalled as error:
-        extra = "mujoco" if "mujoco" in str(error).lower() else "all"
-        raise ImportError(f'{env_id} needs a package that is not installed: pip install "rido[{extra}]"') from error
+        line = 'pip install "rido[mujoco]"' if "mujoco" in str(error).lower() else error  # it has a line of its own
+        raise ImportError(f"{env_id} needs a package that is not installed: {line}") from error
     except SystemExit as error:
         raise ValueError(f"env must be an environment that can be made, got {env_id!r}: {error!r}") from error
     except TypeError as error:

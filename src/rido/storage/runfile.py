@@ -21,6 +21,7 @@ from rido.storage.database import RunFileError, one_line_errors, open_for_readin
 
 __all__ = [
     "AGENT_DISCOUNT",
+    "EXTENSIONS",
     "FITTED_CRITIC",
     "NOTES",
     "REWARD_RANGE",
@@ -40,6 +41,9 @@ REWARD_RANGE = "reward_range"
 
 AGENT_DISCOUNT = "agent discount"
 """Name in the configuration of the discount of the agent's value function, where a pilot chose it for a critic."""
+
+EXTENSIONS = "extensions"
+"""Name in the configuration of what a run was extended to: pairs of a budget and a width, in order."""
 
 FITTED_CRITIC = "fitted critic"
 """Name in the configuration of values of the critic that was fitted on the pilot, if one was."""
