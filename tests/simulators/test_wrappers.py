@@ -1,6 +1,5 @@
 """Wrappers that carry something from one trajectory to the next are frozen or refused; others are not in the way."""
 
-import types
 from functools import partial
 
 import gymnasium as gym
@@ -14,6 +13,7 @@ from environments import Mortal
 from helpers import needs
 from misbehaving import by_observation, critic
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.storage.runfile import RunFileError
 from traps import zeros
 
 FROZEN = "the statistics of NormalizeObservation were frozen"
@@ -24,9 +24,9 @@ def swing(observations):
     return np.clip(-observations[:, 1:2] - observations[:, 2:], -2, 2).astype(np.float32)
 
 
-def trained(updating=True):
+def trained(updating=True, mean=0.5):
     env = NormalizeObservation(gym.make("Pendulum-v1"))
-    env.obs_rms.mean, env.obs_rms.var = np.array([0.5, 0.1, 0.3]), np.array([0.4, 0.6, 9.0])
+    env.obs_rms.mean, env.obs_rms.var = np.array([mean, 0.1, 0.3]), np.array([0.4, 0.6, 9.0])
     env.update_running_mean = updating
     return env
 
@@ -72,6 +72,17 @@ def test_what_cannot_be_frozen_is_refused(make, message):
             rido.evaluate(env, zeros, budget=1000, gamma=0.9)
 
 
+def test_statistics_that_differ_between_environments_are_refused(tmp_path):
+    means = iter([0.5, 0.5, 0.6])
+    for env in (lambda: trained(mean=next(means)), vector(SyncVectorEnv, trained, partial(trained, mean=0.6))):
+        with pytest.raises(ValueError, match="env must have the same statistics everywhere, got NormalizeObservation"):
+            rido.evaluate(env, swing, budget=600, gamma=0.9)
+    settings = dict(budget=600, gamma=0.9, run=tmp_path / "run.rido")
+    rido.evaluate(trained(), swing, **settings)
+    with pytest.raises(RunFileError, match="its environment had other code or numbers"):
+        rido.evaluate(trained(mean=0.6), swing, **settings)
+
+
 def test_statistics_in_other_processes_are_refused_unless_they_are_constant():
     with pytest.raises(ValueError, match="env must have constant statistics, got NormalizeObservation in other proc"):
         GymnasiumSimulator(vector(AsyncVectorEnv, trained), swing, horizon=50)
@@ -82,11 +93,13 @@ def test_statistics_in_other_processes_are_refused_unless_they_are_constant():
 
 
 def test_environments_of_other_kinds_are_named():
-    """PettingZoo's interfaces have these attributes; SB3's VecEnvs are classes of a module of this name."""
-    parallel = types.SimpleNamespace(possible_agents=["a", "b"], agents=["a", "b"], step=None, reset=None)
-    turns = types.SimpleNamespace(agents=["a"], agent_selection="a", step=None, reset=None)
-    for env in (parallel, turns, lambda: parallel):
-        with pytest.raises(ValueError, match="env must have one agent, got the multi-agent environment Simple"):
+    """PettingZoo's environments have these attributes, or at least a base class of this module."""
+    fixed = type("Fixed", (), {"possible_agents": ["a", "b"], "agents": ["a", "b"]})
+    growing = type("Growing", (type("ParallelEnv", (), {"__module__": "pettingzoo.utils.env"}),), {})
+    wrapped = gym.Wrapper(Mortal())
+    wrapped.possible_agents = ["a", "b"]
+    for env in (fixed(), growing(), fixed, growing, wrapped):
+        with pytest.raises(ValueError, match=r"env must have one agent, got the multi-agent environment \w+, which is"):
             rido.evaluate(env, zeros, budget=1000, gamma=1.0)
     needs("stable_baselines3", "sb3")
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize

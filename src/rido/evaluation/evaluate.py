@@ -139,7 +139,7 @@ def evaluate(
         simulator = "jax"
     if simulator == "jax":
         factory.refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
-    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, simulator=simulator)
+    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, in_jax=simulator == "jax")
     settings, until = _resolve_strategy(strategy, until, has_critic=critic is not None)
     make = settings.begin if isinstance(settings, Strategy) else settings
     if reward_range is not None:

@@ -118,13 +118,15 @@ def make_environment(make: Callable[[], Any]) -> gym.Env[Any, Any]:
 
 def refuse_others(env: Any) -> None:
     """Raises for kinds of environments that are known not to work, with what to do instead."""
-    name = type(env).__name__
-    if not isinstance(env, type) and (hasattr(env, "possible_agents") or hasattr(env, "agent_selection")):
+    if isinstance(env, type):  # a function that makes one
+        return
+    name, modules = type(env).__name__, [base.__module__ for base in type(env).__mro__]
+    if hasattr(env, "possible_agents") or any(module.startswith("pettingzoo.") for module in modules):
         raise ValueError(
             f"env must have one agent, got the multi-agent environment {name}, which is out of scope: wrap it as a "
             "gymnasium.Env of one agent that steps the others"
         )
-    if any(base.__module__.startswith("stable_baselines3.common.vec_env") for base in type(env).__mro__):
+    if any(module.startswith("stable_baselines3.common.vec_env.") for module in modules):
         raise ValueError(
             f"env must be a Gymnasium environment, got SB3's {name}: give a function that makes one environment; an "
             "agent brings the statistics of its VecNormalize along"
@@ -365,6 +367,7 @@ def open_environments(
         return _open_id(env, env_kwargs, num_envs, wrappers)
     if env_kwargs:
         raise ValueError(f"env_kwargs must come with an environment's id, got {env!r:.80}")
+    refuse_others(env)
     if isinstance(env, VectorEnv):
         if (mode := env.metadata.get("autoreset_mode")) != AutoresetMode.DISABLED:
             raise ValueError(
@@ -376,7 +379,6 @@ def open_environments(
         return VectorEnvironments(env, None, env.num_envs, wrappers)
     if isinstance(env, gym.Env):
         return SingleEnvironments([env], None, 1, wrappers)
-    refuse_others(env)
     if not callable(env):
         raise ValueError(f"env must be an id, a function that makes an environment, or an environment, got {env!r}")
     return SingleEnvironments([make_environment(env)], env, num_envs or _MOST_SINGLE, wrappers)
@@ -400,7 +402,7 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         spec = gym.spec(name)
     except gym.error.Error:
         hint = did_you_mean(name, gym.registry)
-        if "/" in name and not module:
+        if not module and ("/" in name or not hint):
             hint += f"; where another package registers it, name that first, as in 'package:{name}'"
         raise ValueError(f"env must be a registered environment, got {env_id!r}{hint}") from None
     assert spec is not None

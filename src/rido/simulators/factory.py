@@ -63,7 +63,7 @@ def resolve_horizon(
     gamma: float,
     *,
     env_kwargs: Mapping[str, Any] | None = None,
-    simulator: str | Callable[..., Simulator] | None = None,
+    in_jax: bool = False,
 ) -> int:
     """Returns the horizon if given, else the environment's time limit or the horizon for gamma, whichever is less.
 
@@ -71,19 +71,19 @@ def resolve_horizon(
     """
     if horizon is not None:
         return checks.integer("horizon", horizon, least=1, most=checks.MOST_STEPS)
-    limit = _time_limit(env, env_kwargs or {}, simulator)
+    limit = _time_limit(env, env_kwargs or {}, in_jax)
     if limit is not None and (gamma == 1 or limit < horizon_for(gamma)):
         return limit
     return checks.integer("horizon", horizon_for(gamma), least=1, most=checks.MOST_STEPS)
 
 
-def _time_limit(
-    env: Any, env_kwargs: Mapping[str, Any], simulator: str | Callable[..., Simulator] | None
-) -> int | None:
-    if simulator == "jax" and (not isinstance(env, str) or ":" in env):
+def _time_limit(env: Any, env_kwargs: Mapping[str, Any], in_jax: bool) -> int | None:
+    if in_jax and (not isinstance(env, str) or ":" in env):
         from rido.simulators.jax import adapt
 
         return adapt(env).time_limit
+    if is_simulator(env):
+        return getattr(getattr(env, "spec", None), "max_episode_steps", None)
     from rido.simulators.environments import find_spec, make_environment, refuse_others
     from rido.simulators.wrappers import time_limit
 
@@ -91,7 +91,7 @@ def _time_limit(
         limit = env_kwargs.get("max_episode_steps", find_spec(env).max_episode_steps)
         return limit if isinstance(limit, int) and limit > 0 else None
     refuse_others(env)
-    if is_simulator(env) or not callable(env):
+    if not callable(env):
         return time_limit(env)
     made = make_environment(env)
     limit = time_limit(made)

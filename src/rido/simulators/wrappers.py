@@ -51,6 +51,12 @@ def _limit(found: list[Any]) -> int | None:
     return min(limits, default=None)
 
 
+def statistics(env: Any) -> list[bytes]:
+    """Returns the statistics by which the wrappers of an environment normalise observations."""
+    found = [layer.obs_rms for layer in layers(env) if isinstance(layer, _OBSERVATION_STATISTICS)]
+    return [np.asarray(number).tobytes() for each in found for number in (each.mean, each.var)]
+
+
 def lifted(limit: int, horizon: int) -> str:
     """Returns the remark that the environment's own time limit was lifted."""
     return f"the environment's own limit of {limit:,} steps was lifted: the horizon is {horizon:,}"
@@ -70,6 +76,7 @@ class Wrappers:
     def __init__(self, horizon: int, *, end_on_truncation: bool) -> None:
         self._horizon, self._keeps_limits = horizon, end_on_truncation
         self._changed = ExitStack()
+        self._statistics: list[bytes] | None = None  # of the first environment
         self.remarks: dict[str, None] = {}  # in the order in which they were found
 
     def prepare(self, env: Any) -> None:
@@ -77,6 +84,14 @@ class Wrappers:
         here, remote = list(layers(env)), _remote_layers(env)
         for layer in [*here, *remote]:
             _refuse(layer)
+        for part in next((layer.envs for layer in here if isinstance(layer, SyncVectorEnv)), [env]):
+            if self._statistics is None:
+                self._statistics = statistics(part)
+            elif self._statistics != statistics(part):
+                raise ValueError(
+                    "env must have the same statistics everywhere, got NormalizeObservation with others in each "
+                    "environment: load those of training into all of them"
+                )
         for layer in here:
             if isinstance(layer, _OBSERVATION_STATISTICS) and layer.update_running_mean:
                 self._set(layer, "update_running_mean", False)
