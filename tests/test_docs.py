@@ -18,6 +18,7 @@ PAGES = [
     "README.md",
     "docs/index.md",
     "docs/tutorial.md",
+    "docs/episodes.md",
     "docs/simulator.md",
     "docs/strategy.md",
     "docs/contributing.md",

@@ -84,14 +84,14 @@ def _time_limit(env: Any, env_kwargs: Mapping[str, Any], in_jax: bool) -> int | 
         return adapt(env).time_limit
     if is_simulator(env):
         return getattr(getattr(env, "spec", None), "max_episode_steps", None)
-    from rido.simulators.environments import find_spec, make_environment, refuse_others
+    from rido.simulators.opening import find_spec, make_environment, refuse_others
     from rido.simulators.wrappers import time_limit
 
     if isinstance(env, str):
         limit = env_kwargs.get("max_episode_steps", find_spec(env).max_episode_steps)
         return limit if isinstance(limit, int) and limit > 0 else None
     refuse_others(env)
-    if not callable(env):
+    if environment_kind(env) == "gymnasium" or not callable(env):
         return time_limit(env)
     made = make_environment(env)
     limit = time_limit(made)

@@ -16,8 +16,9 @@ from rido.policies.base import Policy
 from rido.policies.observations import stack, take
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, Position, SimulationError
-from rido.simulators.environments import Environments, SlotError, Slots, Step, open_environments
+from rido.simulators.environments import Environments, SlotError, Slots, Step
 from rido.simulators.identity import environment_fingerprint
+from rido.simulators.opening import open_environments
 from rido.simulators.repeatability import Findings, GlobalState, check_seeds
 from rido.simulators.requests import check_request
 from rido.simulators.wrappers import Wrappers
@@ -157,7 +158,7 @@ class EnvironmentsSimulator:
         if (found.seeded - found.unseeded) * self._resets > _SEEDING_SHARE * self._seconds:
             remarks.append(
                 f"seeding takes most of the time: a reset takes {found.seeded:.2g} s with a seed and "
-                f"{found.unseeded:.2g} s without; reseed=False seeds once, for a result that no seed repeats"
+                f"{found.unseeded:.2g} s without; reseed=False (--no-reseed) seeds once, but no seed repeats the result"
             )
         return tuple(remarks)
 
