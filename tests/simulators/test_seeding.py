@@ -9,18 +9,21 @@ from misbehaving import by_observation
 from rido.simulators.gymnasium import GymnasiumSimulator
 from traps import zeros
 
-SETTINGS = dict(budget=400, gamma=0.95, horizon=20, seed=1, strategy="uniform")
+SETTINGS = dict(budget=100, gamma=0.95, horizon=5, seed=1, strategy="uniform")
 NOTE = "environments were seeded once, not for each trajectory (reseed=False)"
 
 
 def test_dear_seeding_is_remarked_on_and_can_be_left_out():
+    SlowSeeding.seeded = 0
     dear = rido.evaluate(SlowSeeding, zeros, **SETTINGS)
+    assert SlowSeeding.seeded == dear.trajectories + 3  # that check whether the seed repeats
     (remark,) = dear.remarks
-    assert remark.startswith("seeding takes most of the time: a reset takes 0.02") and "reseed=False" in remark
+    assert remark.startswith("seeding takes most of the time: a reset takes ") and "reseed=False" in remark
     assert dear.reproducible and dear.value == rido.evaluate(Mortal, zeros, **SETTINGS).value
+    SlowSeeding.seeded = 0
     once = rido.evaluate(SlowSeeding, zeros, **SETTINGS, reseed=False, num_envs=2)
     assert once.remarks == () and once.warnings[0] == NOTE and not once.reproducible
-    assert once.seconds < dear.seconds / 3
+    assert SlowSeeding.seeded == 2
 
 
 def test_workers_remark_on_it_too():

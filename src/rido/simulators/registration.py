@@ -32,7 +32,7 @@ def register_envs() -> None:
 
 def register_when_imported() -> None:
     """Registers the domains now if Gymnasium is imported already, otherwise right after its import."""
-    if "gymnasium" in sys.modules:
+    if sys.modules.get("gymnasium") is not None:
         register_envs()
     else:
         sys.meta_path.insert(0, _AfterGymnasium())
