@@ -24,6 +24,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [
     "README.md",
     "docs/index.md",
+    "docs/episodes.md",
     "docs/simulator.md",
     "docs/strategy.md",
     "docs/contributing.md",

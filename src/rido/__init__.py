@@ -19,6 +19,7 @@ from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.evaluation.evaluate import evaluate
 from rido.evaluation.result import Evaluation
+from rido.simulators.registration import register_when_imported
 from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
 
 __version__ = "0.1.0"
@@ -38,3 +39,5 @@ __all__ = [
     "allocate",
     "evaluate",
 ]
+
+register_when_imported()

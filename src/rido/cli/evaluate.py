@@ -40,6 +40,14 @@ def evaluate_command(
             help="Steps of a full trajectory (default: from gamma and the time limit).", rich_help_panel=ESTIMATE
         ),
     ] = None,
+    end_on_truncation: Annotated[
+        bool,
+        typer.Option(
+            "--end-on-truncation",
+            help="Count the environment's own truncation as the end of an episode.",
+            rich_help_panel=ESTIMATE,
+        ),
+    ] = False,
     env_kwarg: EnvKwargOption = None,
     stochastic: Annotated[
         bool, typer.Option("--stochastic", help="Sample the agent's actions.", rich_help_panel=ESTIMATE)
@@ -81,6 +89,14 @@ def evaluate_command(
     seed: Annotated[
         int | None, typer.Option(help="The same seed gives the same result.", rich_help_panel=_COLLECT)
     ] = None,
+    no_reseed: Annotated[
+        bool,
+        typer.Option(
+            "--no-reseed",
+            help="Seed environments once, where seeding is slow; not reproducible.",
+            rich_help_panel=_COLLECT,
+        ),
+    ] = False,
     num_envs: Annotated[int | None, typer.Option(help="Environments side by side.", rich_help_panel=_COLLECT)] = None,
     workers: Annotated[int, typer.Option(help="Processes to collect in.", rich_help_panel=_COLLECT)] = 1,
     simulator: Annotated[
@@ -113,6 +129,7 @@ def evaluate_command(
             trust=may_run_code(policy, trust),
             gamma=gamma,
             horizon=horizon,
+            end_on_truncation=end_on_truncation,
             env_kwargs=parse_arguments("env-kwarg", env_kwarg),
             deterministic=not stochastic,
             reward_range=reward_range,
@@ -122,6 +139,7 @@ def evaluate_command(
             strategy=make_strategy(strategy, strategy_kwarg),
             critic=critic,
             seed=seed,
+            reseed=not no_reseed,
             num_envs=num_envs,
             workers=workers,
             simulator=_simulator(simulator, ray, envpool),

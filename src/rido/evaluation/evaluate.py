@@ -37,6 +37,7 @@ def evaluate(
     *,
     gamma: float,
     horizon: int | None = None,
+    end_on_truncation: bool = False,
     env_kwargs: Mapping[str, Any] | None = None,
     deterministic: bool = True,
     reward_range: tuple[float, float] | None = None,
@@ -48,6 +49,7 @@ def evaluate(
     strategy: StrategyName | Strategy | Callable[..., Strategy] = "adaptive",
     critic: CriticName | Callable[..., Any] | None = None,
     seed: int | None = None,
+    reseed: bool = True,
     num_envs: int | None = None,
     workers: int = 1,
     simulator: SimulatorName | Callable[..., Simulator] | None = None,
@@ -70,7 +72,10 @@ def evaluate(
             Not needed for the paper's domains (``rido/LQG-v0`` and so on) and simulators of your own.
         gamma: discount factor in (0, 1].
         horizon: steps over which the return is summed. If not given, as many as leave out 0.1% of the return
-            of constant rewards, or the environment's own time limit if that is less.
+            of constant rewards, or the environment's own time limit if that is less; a function that makes an
+            environment is called once more for it. A longer horizon lifts that limit, and the result says so.
+        end_on_truncation: whether the environment's own truncation ends an episode, after which all rewards are 0, as
+            in SB3's ``evaluate_policy``. If not, the time limit is lifted, and another truncation is an error.
         env_kwargs: arguments of the environment, with an id.
         deterministic: whether an agent takes its most likely action or samples one.
         reward_range: lowest and highest possible reward. The result then has a ``guaranteed_interval`` too, which holds
@@ -91,6 +96,8 @@ def evaluate(
             one fitted on the first trajectories, which then serve for nothing else; "auto" for what promises the least
             error, which may be none. In JAX it is a function of one observation, and runs on the device.
         seed: what all randomness comes from; drawn and reported if not given.
+        reseed: whether each trajectory's reset gets a seed of its own. Where seeding takes most of the time, as in
+            Atari games, False seeds each environment once. The result is then not reproducible, and warns of it.
         num_envs: environments to run side by side, in each worker. It does not change the result.
         workers: processes to collect in. They do not change the result, and pay where a step of the environment is
             slow; see :class:`rido.simulators.parallel.processes.WorkerSimulator`.
@@ -127,10 +134,14 @@ def evaluate(
             simulator=simulator,
             step_timeout=step_timeout,
             deterministic=deterministic,
+            end_on_truncation=end_on_truncation,
+            reseed=reseed,
         )
     elif simulator is None and factory.is_in_jax(env):
         simulator = "jax"
-    horizon = factory.resolve_horizon(env, horizon, gamma, in_jax=simulator == "jax")
+    if simulator == "jax":
+        factory.refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
+    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, in_jax=simulator == "jax")
     settings, until = _resolve_strategy(strategy, until, has_critic=critic is not None)
     make = settings.begin if isinstance(settings, Strategy) else settings
     if reward_range is not None:
@@ -209,12 +220,17 @@ def evaluate(
         env_kwargs=env_kwargs,
         num_envs=num_envs,
         deterministic=deterministic,
-        **({} if trust else {"trust": False}),  # simulators of the user's own need not know it
+        # Simulators of the user's own need not know these.
+        **({} if trust else {"trust": False}),
+        **({"end_on_truncation": True} if end_on_truncation else {}),
+        **({} if reseed else {"reseed": False}),
     )
     try:
         configuration = {
             "env_kwargs": repr(dict(env_kwargs or {})),
             "deterministic": deterministic,
+            "end_on_truncation": bool(end_on_truncation),
+            "reseed": bool(reseed),
             **({} if run is None else identities(env, running)),
         }
         name = None if isinstance(env, str) else describe(running).environment

@@ -26,7 +26,7 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Pace, TimeBudget
 from rido.simulators.base import Simulator, describe, trajectory_seeds
-from rido.storage.runfile import REWARD_RANGE, RunFile
+from rido.storage.runfile import REMARKS, REWARD_RANGE, RunFile
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import interval_warnings, width_warnings
 
@@ -149,6 +149,7 @@ def _run(
         notes += able.check_seeds(trajectory_seeds(entropy, 0, 2))
     if record is not None:
         notes = record.add_notes(notes)
+        record.add_notes(describe(simulator).remarks, REMARKS)
     reproducible = not notes
     notes += choice.notes
     collector = Collector(
@@ -167,6 +168,9 @@ def _run(
     if late := [note for note in collector.notes if note not in notes]:
         reproducible = False
         notes += late if record is None else [note for note in record.add_notes(late) if note not in notes]
+    remarks = list(describe(simulator).remarks)
+    if record is not None:
+        remarks = record.add_notes(remarks, REMARKS)
     estimate, guaranteed = strategy.estimate(), None
     if task.reward_range is not None:
         guaranteed = strategy.guaranteed_interval(task.reward_range)
@@ -195,6 +199,7 @@ def _run(
         seconds=collector.seconds,
         planning_seconds=max(0.0, planning - collector.busy_seconds),
         warnings=(*notes, *strategy.warnings(), *width_warnings(task.until, estimate)),
+        remarks=tuple(remarks),
         critic="none" if collector.critic is None else collector.critic.name,
         critic_gain=math.nan if collector.critic is None else critic_gain(collector.plain, estimate.standard_error),
         resets=collector.resets,

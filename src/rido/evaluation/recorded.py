@@ -22,7 +22,7 @@ from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
 from rido.storage.database import recognise
-from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, NOTES, REWARD_RANGE, RunFile, RunFileError
+from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, NOTES, REMARKS, REWARD_RANGE, RunFile, RunFileError
 from rido.strategies.diagnostics import width_warnings
 
 
@@ -83,7 +83,7 @@ def read_run(path: str | Path) -> RecordedRun:
     plain, signal = (RewardMoments(configuration["horizon"], gamma=configuration["gamma"]) for _ in range(2))
     fitted = configuration.pop(FITTED_CRITIC, None) is not None
     configuration.pop(AGENT_DISCOUNT, None)
-    notes = configuration.pop(NOTES, [])
+    notes, remarks = configuration.pop(NOTES, []), configuration.pop(REMARKS, [])
     edges = configuration.pop(REWARD_RANGE, None)
     reward_range = None if edges is None else (edges[0], edges[1])
     measured = configuration["costs"][2] if configuration["costs"] else 0
@@ -139,6 +139,7 @@ def read_run(path: str | Path) -> RecordedRun:
         seconds=sum(piece.seconds for piece in pieces),
         planning_seconds=math.nan,
         warnings=warnings,
+        remarks=tuple(remarks),
         critic=critic,
         critic_gain=math.nan if critic == "none" else critic_gain(plain, last.standard_error),
         resets=reset_count,

@@ -41,6 +41,7 @@ class Evaluation:
         seconds: time that collecting took, planning not counted.
         planning_seconds: time that planning and statistics took.
         warnings: what the reader should know before trusting the numbers.
+        remarks: what else the reader may want to know: a time limit that was lifted, statistics that were frozen.
         critic: name of the critic that carried the estimate: "policy", "fit", a function's name, or "none".
         critic_gain: how many times the variance would have been larger without the critic, at equal transitions and
             under the best schedule for plain rewards; NaN where there is no critic or the data does not tell.
@@ -63,6 +64,7 @@ class Evaluation:
     seconds: float
     planning_seconds: float
     warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     critic: str = "none"
     critic_gain: float = math.nan
     resets: int = 0
@@ -113,6 +115,7 @@ class Evaluation:
         lines.append(
             f"{full:,} trajectories of full length: outcomes rarer than 1 in {max(1, full // 3)} may be unseen"
         )
+        lines += self.remarks
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,6 +152,7 @@ class Evaluation:
             "reward_range": _plain(self.reward_range),
             "guaranteed_interval": _plain(self.guaranteed_interval),
             "warnings": list(self.warnings),
+            "remarks": list(self.remarks),
         }
 
     def plot(self, ax: Axes | None = None) -> Axes:

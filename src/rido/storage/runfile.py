@@ -36,6 +36,9 @@ _FINGERPRINT = "_fingerprint"  # suffix of the names of fingerprints in the conf
 NOTES = "notes"
 """Name in the configuration of the reasons why the same seed may not give the same result."""
 
+REMARKS = "remarks"
+"""Name in the configuration of what else a reader of the result may want to know."""
+
 REWARD_RANGE = "reward_range"
 """Name in the configuration of the range of rewards that a guaranteed interval was asked for."""
 
@@ -239,12 +242,12 @@ class RunFile:
             self._put("configuration", name, json.dumps(value))
         return value if found is None else found
 
-    def add_notes(self, notes: Sequence[str]) -> list[str]:
-        """Add reasons why the same seed may not give the same result; return those of the whole run."""
-        found = self._read_configuration().get(NOTES, [])
+    def add_notes(self, notes: Sequence[str], name: str = NOTES) -> list[str]:
+        """Add reasons why the same seed may not give the same result, or remarks; return those of the whole run."""
+        found = self._read_configuration().get(name, [])
         merged = list(dict.fromkeys([*found, *notes]))
         if merged != found:
-            self.set(NOTES, merged)
+            self.set(name, merged)
         return merged
 
     def set(self, name: str, value: Any) -> None:

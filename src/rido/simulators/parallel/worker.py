@@ -36,11 +36,12 @@ class Ready:
 
 @dataclass(frozen=True)
 class Done:
-    """Event: a chunk is finished; notes are the simulator's."""
+    """Event: a chunk is finished; notes and remarks are the simulator's."""
 
     number: int
     value: Any
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ class RemoteSimulator:
         assert self._simulator is not None
         try:
             value = getattr(self._simulator, method)(*arguments)
-            return Done(number, value, self._simulator.capabilities.notes)
+            able = self._simulator.capabilities
+            return Done(number, value, able.notes, able.remarks)
         except BaseException as error:
             return Raised.catch(number, error)
 
