@@ -29,7 +29,12 @@ ESTIMATE = "What to estimate"
 """Heading of the options that say what the number is of."""
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-EnvArgument = Annotated[str, typer.Argument(help="A Gymnasium id: Pendulum-v1, rido/LQG-v0, module:Env-v0.")]
+EnvArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A Gymnasium id (Pendulum-v1, rido/LQG-v0, module:Env-v0) or a class or function, module:Class."
+    ),
+]
 PolicyOption = Annotated[
     str | None,
     typer.Option(

@@ -20,7 +20,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from rido.core.trajectories import Trajectories, count_reached
 from rido.simulators.base import Capabilities, Observed
-from rido.simulators.environments import find_spec
+from rido.simulators.environments import find_spec, import_environment
 from rido.simulators.factory import resolve_horizon
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.identity import environment_name
@@ -91,6 +91,7 @@ class EvalEnvs:
     """
 
     def __init__(self, eval_env: Any, *, gamma: float, horizon: int | None, render: bool) -> None:
+        eval_env = import_environment(eval_env)
         self._as_is = eval_env  # what evaluate() takes as it is, where there are no single environments
         self._make: Callable[[], Env] | None = None
         self._rows: list[Env] = []
