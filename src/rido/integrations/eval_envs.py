@@ -177,10 +177,11 @@ class _Episode(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: Env, episodes: Episodes, *, monitored: bool, render: bool) -> None:
-        super().__init__(env)
-        self._episodes, self._render_steps = episodes, render
         self._monitor = _layer(env, Monitor) if monitored else None
         self._lives = _layer(env, EpisodicLifeEnv)
+        # rido refuses games that go on after a reset, and looks for their wrapper; here reset() starts them again.
+        super().__init__(env if self._lives is None else _Row(sb3.DummyVecEnv([lambda: env]), 0))
+        self._episodes, self._render_steps = episodes, render
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         if self._lives is not None:

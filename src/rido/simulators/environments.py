@@ -348,7 +348,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def import_environment(env: Any) -> Any:
-    """Returns what "module:attribute" names, a class or a function; anything else, "module:Env-v0" included, as it is."""
+    """Returns the class or function that "module:attribute" names; anything else, such as an id, as it is."""
     module, _, name = env.rpartition(":") if isinstance(env, str) else ("", "", "")
     if not module or not name.isidentifier():
         return env
