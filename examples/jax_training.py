@@ -25,9 +25,10 @@ ENV = rido.jax.pendulum()
 ADAM = optimizers.adam(1e-3)
 
 
-def initial(key, sizes=(3, 64, 64, 1)):
+@jax.jit
+def initial(key):
     """Return the weights of actor and critic, and the logarithm of the actor's standard deviation."""
-    layers = list(pairwise(sizes))
+    layers = list(pairwise((3, 64, 64, 1)))
     keys = jax.random.split(key, 2 * len(layers)).reshape(2, len(layers))
     actor, critic = [
         [(jax.random.normal(k, size) / size[0] ** 0.5, jnp.zeros(size[1])) for k, size in zip(row, layers, strict=True)]
@@ -108,9 +109,8 @@ def train(optimizer, carry, count):
             gradient = jax.grad(loss)(ADAM.params_fn(optimizer), part)
             return ADAM.update_fn(0, optimizers.clip_grads(gradient, 0.5), optimizer), None
 
-        keys = jax.random.split(carry[0], EPOCHS)
-        orders = jax.vmap(lambda key: jax.random.permutation(key, NUM_ENVS * STEPS))(keys)
-        optimizer, _ = jax.lax.scan(minibatch, optimizer, orders.reshape(EPOCHS * MINIBATCHES, -1))
+        shape = EPOCHS * MINIBATCHES, NUM_ENVS * STEPS // MINIBATCHES
+        optimizer, _ = jax.lax.scan(minibatch, optimizer, jax.random.randint(carry[0], shape, 0, NUM_ENVS * STEPS))
         return (optimizer, carry), None
 
     return jax.lax.scan(update, (optimizer, carry), None, count)[0]
@@ -119,7 +119,7 @@ def train(optimizer, carry, count):
 def main(updates=150, every=50, budget=20_000, seed=0):
     """Train; return the parameters and the evaluations."""
     key, ages, starts, weights = jax.random.split(jax.random.key(seed), 4)
-    states, observations = jax.vmap(ENV.reset)(jax.random.split(starts, NUM_ENVS))
+    states, observations = jax.jit(jax.vmap(ENV.reset))(jax.random.split(starts, NUM_ENVS))
     carry = key, states, observations, jax.random.randint(ages, (NUM_ENVS,), 0, HORIZON)
     optimizer, results = ADAM.init_fn(initial(weights)), []
     for count in range(every, updates + 1, every):

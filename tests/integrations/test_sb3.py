@@ -114,7 +114,7 @@ def evaluation(value, error):
 
 @pytest.mark.parametrize(
     ("value", "error", "better"),
-    [(12.0, 1.0, False), (13.0, 1.0, True), (9.0, 0.0, False)],
+    [(12.0, 1.0, False), (13.0, 1.0, True), (9.0, 0.0, False), (10.5, 0.6, False), (10.5, 0.4, True)],
 )
 def test_better_means_by_more_than_the_error(value, error, better):
     # The difference to 10 +- 1 has standard error sqrt(2), of which t(99) = 1.984 times is 2.81.

@@ -104,10 +104,11 @@ class EvalEnvs:
             self._rows = list(eval_env.envs)
         elif isinstance(eval_env, str | VectorEnv):
             self.horizon = resolve_horizon(eval_env, horizon, gamma)
-            if isinstance(eval_env, str) and (find_spec(eval_env).max_episode_steps or not _is_vectorised(eval_env)):
+            spec = find_spec(eval_env) if isinstance(eval_env, str) else None
+            if spec is not None and (spec.max_episode_steps or spec.vector_entry_point is None):
                 options: dict[str, Any] = {"render_mode": "human"} if render else {}
                 options |= {"max_episode_steps": self.horizon, "disable_env_checker": True}
-                self._make = partial(gym.make, eval_env, **options)
+                self._make = partial(gym.make, spec.id, **options)
             return
         elif isinstance(eval_env, sb3.VecEnv):
             self._rows = _translated(eval_env)
@@ -292,10 +293,6 @@ def _layer(env: Any, kind: type[Any]) -> Any:
             return env
         env = env.env
     return None
-
-
-def _is_vectorised(env_id: str) -> bool:
-    return find_spec(env_id).vector_entry_point is not None
 
 
 def _find_horizon(env: Env, horizon: int | None, gamma: float) -> tuple[int, bool]:

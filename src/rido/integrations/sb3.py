@@ -30,6 +30,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     import gymnasium as gym
 
+_VAGUE = 2.0  # times the new interval's width: a best model of a wider interval is too uncertain to compare with
 _STATISTICS = "vecnormalize.pkl"  # beside best_model.zip, where rido.evaluate looks for it
 
 
@@ -39,8 +40,9 @@ class EvalCallback(EventCallback):
     It takes SB3's arguments in SB3's order. It logs ``eval/mean_reward``, ``eval/mean_ep_length``,
     ``eval/success_rate`` where the environment's info has ``is_success``, ``eval/ci_low``, ``eval/ci_high`` and
     ``eval/transitions``. A model counts as better than the best one so far, and is saved, only when it is better by
-    more than the error of both evaluations. Where the training environment is a ``VecNormalize``, observations are
-    normalised as they are at that time in training; rewards never are.
+    more than the error of both evaluations, or when it is better and the best one is known half as well. Where the
+    training environment is a ``VecNormalize``, observations are normalised as they are at that time in training;
+    rewards never are.
 
     Args:
         eval_env: an id, a function that makes an environment, an environment, or a ``VecEnv``.
@@ -72,6 +74,10 @@ class EvalCallback(EventCallback):
         last_mean_reward: value of the last evaluation.
         last_evaluation: all of the last evaluation.
         budget: transitions of one evaluation.
+        evaluations_timesteps: training steps before each evaluation.
+        evaluations_results: for each evaluation, what ``results`` has in the file.
+        evaluations_length: for each evaluation, the mean length of an episode, twice.
+        evaluations_successes: for each evaluation, the success rate, twice.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -138,7 +144,11 @@ class EvalCallback(EventCallback):
         self._seeds = np.random.default_rng(seed)
         self._best: Evaluation | None = None
         self._warned: set[str] = set()
-        self._log: dict[str, list[Any]] = {}
+        self.evaluations_timesteps: list[int] = []
+        self.evaluations_results: list[list[float]] = []
+        self.evaluations_length: list[list[float]] = []
+        self.evaluations_successes: list[list[float]] = []
+        self._intervals: list[tuple[float, float, int]] = []
 
     def _init_callback(self) -> None:
         for folder in (self.best_model_save_path, self.log_path.parent if self.log_path is not None else None):
@@ -204,20 +214,14 @@ class EvalCallback(EventCallback):
         low, high = result.interval(self.confidence)
         length, success = episodes.mean_length, episodes.success_rate
         half = math.sqrt(2) * result.standard_error if math.isfinite(result.standard_error) else 0.0
-        row: dict[str, Any] = {
-            "timesteps": self.num_timesteps,
-            "results": [result.value - half, result.value + half],
-            "ep_lengths": [length, length],
-            "ci_low": low,
-            "ci_high": high,
-            "transitions": result.transitions,
-            **({} if success is None else {"successes": [success, success]}),
-        }
-        for name, value in row.items():
-            self._log.setdefault(name, []).append(value)
+        self.evaluations_timesteps.append(self.num_timesteps)
+        self.evaluations_results.append([result.value - half, result.value + half])
+        self.evaluations_length.append([length, length])
+        self._intervals.append((low, high, result.transitions))
+        if success is not None:
+            self.evaluations_successes.append([success, success])
         if self.log_path is not None:
-            columns: dict[str, Any] = {name: np.array(values) for name, values in self._log.items()}
-            np.savez(self.log_path, **columns)
+            self._write(self.log_path)
         if self.verbose >= 1:
             print(f"Eval num_timesteps={self.num_timesteps}, mean_reward={result.value:.6g} [{low:.6g}, {high:.6g}]")
             print(f"Episode length: {length:.2f}")
@@ -232,6 +236,21 @@ class EvalCallback(EventCallback):
             self.logger.record("eval/success_rate", success)
         self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
         self.logger.dump(self.num_timesteps)
+
+    def _write(self, path: Path) -> None:
+        """Writes all evaluations so far, under SB3's names and some more."""
+        low, high, transitions = map(np.array, zip(*self._intervals, strict=True))
+        columns: dict[str, Any] = {"successes": self.evaluations_successes} if self.evaluations_successes else {}
+        np.savez(
+            path,
+            timesteps=self.evaluations_timesteps,
+            results=self.evaluations_results,
+            ep_lengths=self.evaluations_length,
+            ci_low=low,
+            ci_high=high,
+            transitions=transitions,
+            **columns,
+        )
 
     def _save(self, folder: Path) -> None:
         self.model.save(folder / "best_model")
@@ -248,10 +267,15 @@ class EvalCallback(EventCallback):
 def _is_better(new: Evaluation, best: Evaluation, confidence: float) -> bool:
     """Whether a result is better than another by more than the error of their difference.
 
-    A result of a single full-length trajectory has no standard error; then the larger mean is better, as in SB3.
+    The larger mean is better, as in SB3, where the error says little: a single full-length trajectory has none, and the
+    wide interval of an early evaluation must not keep its model the best for ever.
     """
     error = math.hypot(new.standard_error, best.standard_error)
     if not math.isfinite(error):
         return new.value > best.value
-    freedom = min(new.estimate.degrees_of_freedom, best.estimate.degrees_of_freedom)
-    return new.value - best.value > float(stdtrit(freedom, (1 + confidence) / 2)) * error
+    results, quantile = (new, best), (1 + confidence) / 2
+    factors = [float(stdtrit(result.estimate.degrees_of_freedom, quantile)) for result in results]
+    widths = [factor * result.standard_error for factor, result in zip(factors, results, strict=True)]
+    if widths[1] > _VAGUE * widths[0]:
+        return new.value > best.value
+    return new.value - best.value > max(factors) * error
