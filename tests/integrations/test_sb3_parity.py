@@ -213,7 +213,7 @@ def test_success_of_a_goal_environment_is_known(tmp_path):
 def test_rl_zoos_plots_read_the_file(tmp_path):
     """What rl_zoo3.plots.all_plots computes from several runs: the last evaluation of each, and their deviation."""
     last = []
-    for run in range(3):
+    for run in range(2):
         callback = EvalCallback("CartPole-v1", eval_freq=16, log_path=tmp_path / str(run), verbose=0)
         learn(callback)
         log = np.load(tmp_path / str(run) / "evaluations.npz")
