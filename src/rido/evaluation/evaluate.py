@@ -61,9 +61,9 @@ def evaluate(
     how to collect.
 
     Args:
-        env: a Gymnasium id, a function that makes an environment or its "module:attribute", an environment, a VectorEnv
-            without autoreset, an environment in JAX (see :func:`rido.jax.adapt`), or any simulator of your own with a
-            method ``rollout(lengths, seeds)``.
+        env: a Gymnasium id, a function that makes an environment, an environment, a VectorEnv without autoreset, an
+            environment in JAX (see :func:`rido.jax.adapt`), or any simulator of your own with a method
+            ``rollout(lengths, seeds)``; or the "module:attribute" of one.
         policy: an SB3 model or the path of its zip, an npz or an agent that comes with rido ("rido:pendulum"), a
             function of a batch of observations, "random", or "module:attribute"; in JAX a function of one observation.
             Not needed for the paper's domains (``rido/LQG-v0`` and so on) and simulators of your own.
@@ -115,10 +115,8 @@ def evaluate(
     """
     started = time.monotonic()
     gamma = checks.discount("gamma", gamma)
-    if isinstance(env, str) and simulator != "jax":
-        from rido.simulators.environments import import_environment
-
-        env = import_environment(env)
+    if simulator != "jax":
+        env = factory.import_environment(env)
     own = factory.is_simulator(env)
     if own:
         factory.refuse_ignored(

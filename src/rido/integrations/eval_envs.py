@@ -20,8 +20,8 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from rido.core.trajectories import Trajectories, count_reached
 from rido.simulators.base import Capabilities, Observed
-from rido.simulators.environments import find_spec, import_environment
-from rido.simulators.factory import resolve_horizon
+from rido.simulators.environments import find_spec
+from rido.simulators.factory import import_environment, resolve_horizon
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.identity import environment_name
 

@@ -2,7 +2,6 @@
 
 import copy
 import difflib
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -345,17 +344,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns the end of an error message: the known names that come close, if any."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""
-
-
-def import_environment(env: Any) -> Any:
-    """Returns the class or function that "module:attribute" names; anything else, such as an id, as it is."""
-    module, _, name = env.rpartition(":") if isinstance(env, str) else ("", "", "")
-    if not module or not name.isidentifier():
-        return env
-    try:
-        return getattr(importlib.import_module(module), name, env)
-    except ImportError:  # find_spec() says so
-        return env
 
 
 def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
