@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -14,8 +13,9 @@ from stable_baselines3.common.callbacks import BaseCallback, StopTrainingOnRewar
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, Logger
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import VecNormalize
 
+import rido
 from rido.integrations.sb3 import EvalCallback, _is_better
 
 
@@ -50,9 +50,13 @@ def test_it_logs_the_mean_reward_with_its_interval(tmp_path):
     for row in logged:
         assert row["eval/ci_low"] < row["eval/mean_reward"] < row["eval/ci_high"]
         assert 2500 < row["eval/transitions"] <= 3000
+        assert row["eval/mean_ep_length"] == pytest.approx(row["eval/mean_reward"])  # every step pays 1
     saved = np.load(tmp_path / "evaluations.npz")
     assert saved["timesteps"].tolist() == [64, 128, 192]
-    assert saved["results"].tolist() == [[row["eval/mean_reward"]] for row in logged]
+    means = [row["eval/mean_reward"] for row in logged]
+    np.testing.assert_allclose(saved["results"].mean(axis=1), means, rtol=1e-12)
+    errors = saved["results"].std(axis=1) / np.sqrt(saved["results"].shape[1])
+    assert errors[-1] == pytest.approx(callback.last_evaluation.standard_error)
     assert callback.last_mean_reward == logged[-1]["eval/mean_reward"]
     assert PPO.load(tmp_path / "best_model", device="cpu").num_timesteps > 0
 
@@ -90,22 +94,6 @@ def test_the_agents_own_value_function_may_help():
     assert sb3.agrees_with(callback.last_evaluation) and callback.last_evaluation.critic == "policy"
 
 
-def test_environments_may_be_made_passed_or_vectorised():
-    envs = [
-        lambda: gym.make("CartPole-v1"),
-        gym.make("CartPole-v1"),
-        make_vec_env("CartPole-v1", 2),
-        VecNormalize(make_vec_env("CartPole-v1", 1)),
-    ]
-    values = set()
-    for env in envs:
-        model, _ = ppo()
-        callback = EvalCallback(env, budget=1500, eval_freq=32, horizon=100, verbose=0, seed=0)
-        model.learn(32, callback=callback)
-        values.add(callback.last_mean_reward)
-    assert len(values) == 1
-
-
 def test_the_statistics_of_training_are_used():
     train = VecNormalize(make_vec_env("Pendulum-v1", 2, seed=0))
     model, _ = ppo(train)
@@ -126,7 +114,7 @@ def evaluation(value, error):
 
 @pytest.mark.parametrize(
     ("value", "error", "better"),
-    [(12.0, 1.0, False), (13.0, 1.0, True), (9.0, 0.0, False)],
+    [(12.0, 1.0, False), (13.0, 1.0, True), (9.0, 0.0, False), (10.5, 0.6, False), (10.5, 0.4, True)],
 )
 def test_better_means_by_more_than_the_error(value, error, better):
     # The difference to 10 +- 1 has standard error sqrt(2), of which t(99) = 1.984 times is 2.81.
@@ -144,7 +132,12 @@ def test_without_an_error_the_larger_mean_is_better(errors):
 
 def test_only_a_clear_improvement_is_saved(tmp_path, monkeypatch):
     results = iter([evaluation(10, 1), evaluation(12, 1), evaluation(20, 1), evaluation(19, 1)])
-    monkeypatch.setattr("rido.integrations.sb3.evaluate", lambda *arguments, **options: next(results))
+
+    def evaluate(env, model, *, simulator, **options):
+        simulator.keywords["episodes"].add(rido.Trajectories(np.zeros((1, 500)), [500]))
+        return next(results)
+
+    monkeypatch.setattr("rido.integrations.sb3.evaluate", evaluate)
     saved = []
 
     class Count(BaseCallback):
@@ -153,7 +146,7 @@ def test_only_a_clear_improvement_is_saved(tmp_path, monkeypatch):
             return True
 
     model, _ = ppo()
-    callback = EvalCallback("CartPole-v1", Count(), budget=500, eval_freq=16, best_model_save_path=tmp_path, verbose=0)
+    callback = EvalCallback("CartPole-v1", Count(), budget=1000, eval_freq=16, best_model_save_path=tmp_path, verbose=0)
     model.learn(64, callback=callback)
     assert saved == [10, 20] and callback.best_mean_reward == 20 and callback.last_mean_reward == 19
 
@@ -165,15 +158,45 @@ def test_callbacks_of_sb3_can_stop_the_training(capsys):
     assert model.num_timesteps == 16 and "New best mean reward!" in capsys.readouterr().out
 
 
-def test_what_cannot_be_evaluated_is_refused():
-    with pytest.raises(ValueError, match="must not be wrapped in VecFrameStack"):
-        EvalCallback(VecFrameStack(make_vec_env("CartPole-v1"), 2), budget=500)
-    workers = SubprocVecEnv([lambda: gym.make("CartPole-v1")])
-    with pytest.raises(ValueError, match="must be a DummyVecEnv"):
-        EvalCallback(workers, budget=500)
-    workers.close()
-    with pytest.raises(ValueError, match="eval_freq must be an integer of at least 1"):
-        EvalCallback("CartPole-v1", budget=500, eval_freq=0)
+def test_a_single_trajectory_does_not_freeze_the_best_model():
+    """One full-length trajectory has an infinite standard error; later models still replace it."""
+    model, _ = ppo("Pendulum-v1")
+    callback = EvalCallback("Pendulum-v1", n_eval_episodes=1, eval_freq=16, verbose=0, seed=0)
+    values, errors, bests = [], [], []
+
+    class Note(BaseCallback):
+        def _on_step(self):
+            values.append(callback.last_mean_reward)
+            errors.append(callback.last_evaluation.standard_error)
+            bests.append(callback.best_mean_reward)
+            return True
+
+    callback.callback = Note()
+    model.learn(128, callback=callback)
+    assert np.isinf(errors).all() and bests == np.maximum.accumulate(values).tolist() and len(set(bests)) > 1
+
+
+def test_the_saved_agent_is_worth_what_the_callback_said(tmp_path):
+    train = VecNormalize(make_vec_env("CartPole-v1", 2, seed=0))
+    train.obs_rms.mean, train.obs_rms.var = np.full(4, 0.3), np.full(4, 0.01)  # without them the agent acts otherwise
+    model, _ = ppo(train)
+    callback = EvalCallback("CartPole-v1", budget=2000, eval_freq=64, best_model_save_path=tmp_path, verbose=0, seed=0)
+    model.learn(128, callback=callback)
+    told, zipped = callback.last_evaluation, tmp_path / "best_model.zip"
+    again = rido.evaluate("CartPole-v1", zipped, budget=2000, gamma=1.0, seed=told.seed)
+    assert again.value == told.value == callback.best_mean_reward
+    (tmp_path / "vecnormalize.pkl").unlink()
+    with pytest.warns(UserWarning, match="best_model.zip was trained under VecNormalize"):
+        bare = rido.evaluate("CartPole-v1", zipped, budget=2000, gamma=1.0, seed=told.seed)
+    assert bare.value != told.value
+
+
+def test_statistics_of_another_training_are_told(tmp_path):
+    VecNormalize(make_vec_env("CartPole-v1")).save(tmp_path / "vecnormalize.pkl")
+    model, _ = ppo()
+    callback = EvalCallback("CartPole-v1", budget=1000, eval_freq=64, best_model_save_path=tmp_path, verbose=0)
+    with pytest.warns(UserWarning, match=r"vecnormalize.pkl is not of this training"):
+        model.learn(1, callback=callback)
 
 
 def test_without_sb3_the_message_says_what_to_install():

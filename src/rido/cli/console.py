@@ -32,7 +32,12 @@ ESTIMATE = "What to estimate"
 JsonOption = Annotated[
     bool, typer.Option("--json", help='Print one JSON object and nothing else; {"error": ...} for an error.')
 ]
-EnvArgument = Annotated[str, typer.Argument(help="A Gymnasium id: Pendulum-v1, rido/LQG-v0, module:Env-v0.")]
+EnvArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A Gymnasium id (Pendulum-v1, rido/LQG-v0, module:Env-v0) or a class or function, module:Class."
+    ),
+]
 PolicyOption = Annotated[
     str | None,
     typer.Option(

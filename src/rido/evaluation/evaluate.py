@@ -66,7 +66,7 @@ def evaluate(
     Args:
         env: a Gymnasium id, a function that makes an environment, an environment, a VectorEnv without autoreset, an
             environment in JAX (see :func:`rido.jax.adapt`), or any simulator of your own with a method
-            ``rollout(lengths, seeds)``.
+            ``rollout(lengths, seeds)``; or the "module:attribute" of one.
         policy: an SB3 model or the path of its zip, an npz or an agent that comes with rido ("rido:pendulum"), a
             function of a batch of observations, "random", or "module:attribute"; in JAX a function of one observation.
             Not needed for the paper's domains (``rido/LQG-v0`` and so on) and simulators of your own.
@@ -124,6 +124,8 @@ def evaluate(
     """
     started = time.monotonic()
     gamma = checks.discount("gamma", gamma)
+    if simulator != "jax":
+        env = factory.import_environment(env)
     own = factory.is_simulator(env)
     if own:
         factory.refuse_ignored(

@@ -131,6 +131,17 @@ def simulator_kind(
     return partial(kind, workers=workers, **timeout) if simulator == "workers" else partial(kind, **timeout)
 
 
+def import_environment(env: Any) -> Any:
+    """Returns the class or function that "module:attribute" names; anything else, such as an id, as it is."""
+    module, _, name = env.rpartition(":") if isinstance(env, str) else ("", "", "")
+    if not module or not name.isidentifier():
+        return env
+    try:
+        return getattr(import_module(module), name, env)
+    except ImportError:  # where the environment is opened, an error says so
+        return env
+
+
 def is_simulator(env: Any) -> bool:
     """Returns whether the user passed a simulator instead of an environment."""
     return callable(getattr(env, "rollout", None))
