@@ -16,6 +16,7 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.vec_env import VecNormalize
 
 import rido
+from rido.integrations.eval_envs import Episodes
 from rido.integrations.sb3 import EvalCallback, _is_better
 
 
@@ -105,50 +106,57 @@ def test_the_statistics_of_training_are_used():
     assert sb3.agrees_with(callback.last_evaluation) and callback.last_mean_reward < -200
 
 
-def evaluation(value, error):
-    from rido import Estimate, Evaluation, Schedule
-
-    estimate = Estimate(value, error, 99, Schedule([100]), 1.0, False)
-    return Evaluation(estimate, 100, 100, 100.0, "uniform", "env", "policy", 0, True, 0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "better"),
-    [(12.0, 1.0, False), (13.0, 1.0, True), (9.0, 0.0, False), (10.5, 0.6, False), (10.5, 0.4, True)],
-)
+@pytest.mark.parametrize(("value", "error", "better"), [(2.7, 1.4, False), (2.9, 1.4, True), (-3.0, 1.0, False)])
 def test_better_means_by_more_than_the_error(value, error, better):
-    # The difference to 10 +- 1 has standard error sqrt(2), of which t(99) = 1.984 times is 2.81.
-    assert _is_better(evaluation(value, error), evaluation(10.0, 1.0), 0.95) is better
+    """Of a standard error of 1.4, t(99) = 1.984 times is 2.78."""
+    assert _is_better(rido.Estimate(value, error, 99, rido.Schedule([100]), 1.0, False), 0.95) is better
 
 
-@pytest.mark.parametrize("errors", [(np.inf, 1.0), (1.0, np.inf), (np.inf, np.inf)])
-def test_without_an_error_the_larger_mean_is_better(errors):
+@pytest.mark.parametrize("error", [np.inf, 0.0])
+def test_without_an_error_the_larger_mean_is_better(error):
     """A single trajectory has no standard error; as in SB3, training still finds a better model."""
-    new, best = errors
-    assert _is_better(evaluation(11.0, new), evaluation(10.0, best), 0.95)
-    assert not _is_better(evaluation(10.0, new), evaluation(10.0, best), 0.95)
-    assert not _is_better(evaluation(9.0, new), evaluation(10.0, best), 0.95)
+    for value in (1.0, 0.0, -1.0):
+        assert _is_better(rido.Estimate(value, error, 0, rido.Schedule([1]), 1.0, False), 0.95) is (value > 0)
+
+
+def test_differences_are_those_of_the_same_seeds_over_the_shorter_length():
+    new, old = Episodes(3), Episodes(3)
+    new.add(rido.Trajectories([[5.0, 5, 5], [1, 2, 3], [1, 1, 1]], [3, 3, 3]), [1, 2, 3])
+    old.add(rido.Trajectories([[0.0, 1, 1]], [3]), [3])
+    old.add(rido.Trajectories([[1.0, 1, 1], [4, 4, 4]], [3, 2]), [2, 1])
+    found = new.difference(old, 1.0)
+    # Seed 3: 1, 0, 0; seed 2: 0, 1, 2; seed 1: 1, 1 over two steps.
+    assert found.schedule == rido.Schedule([3, 3, 2]) and found.value == pytest.approx(2 / 3 + 2 / 3 + 1)
+    assert Episodes(3).difference(old, 1.0) is None
 
 
 def test_only_a_clear_improvement_is_saved(tmp_path, monkeypatch):
-    results = iter([evaluation(10, 1), evaluation(12, 1), evaluation(20, 1), evaluation(19, 1)])
+    """The rewards of 20 episodes on the same seeds: a common part, and differences of 1 on the mean."""
+    rng = np.random.default_rng(0)
+    common, levels = rng.normal(0, 100, 20), iter([10.0, 10.1, 11.0, 10.5])
 
-    def evaluate(env, model, *, simulator, **options):
-        simulator.keywords["episodes"].add(rido.Trajectories(np.zeros((1, 500)), [500]))
-        return next(results)
+    def evaluate(env, model, *, simulator, seed, **options):
+        rewards = np.zeros((20, 500))
+        rewards[:, 0] = common + next(levels) + rng.normal(0, 0.5, 20)
+        batch = rido.Trajectories(rewards, np.full(20, 500))
+        simulator.keywords["episodes"].add(batch, list(range(20)))
+        told = rido.RewardMoments(500, gamma=1.0)
+        told.update(batch)
+        estimate = rido.Estimate.from_moments(told)
+        return rido.Evaluation(estimate, 10_000, 20, 1e4, "uniform", "env", "policy", 0, True, 0.0, 0.0)
 
     monkeypatch.setattr("rido.integrations.sb3.evaluate", evaluate)
     saved = []
 
     class Count(BaseCallback):
         def _on_step(self):
-            saved.append(self.parent.best_mean_reward)
+            saved.append(self.parent.num_timesteps)
             return True
 
     model, _ = ppo()
     callback = EvalCallback("CartPole-v1", Count(), budget=1000, eval_freq=16, best_model_save_path=tmp_path, verbose=0)
     model.learn(64, callback=callback)
-    assert saved == [10, 20] and callback.best_mean_reward == 20 and callback.last_mean_reward == 19
+    assert saved == [16, 48] and callback.best_mean_reward > callback.last_mean_reward
 
 
 def test_callbacks_of_sb3_can_stop_the_training(capsys):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -18,7 +18,9 @@ from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import is_image_space
 
-from rido.core.trajectories import Trajectories, count_reached
+from rido.core.estimate import Estimate
+from rido.core.moments import RewardMoments
+from rido.core.trajectories import Trajectories, concatenate, count_reached
 from rido.simulators.base import Capabilities, Observed
 from rido.simulators.factory import import_environment, resolve_horizon
 from rido.simulators.gymnasium import GymnasiumSimulator
@@ -31,7 +33,7 @@ Env = gym.Env[Any, Any]
 
 
 class Episodes:
-    """Lengths and successes of the episodes of one evaluation.
+    """Rewards, lengths and successes of the episodes of one evaluation.
 
     A trajectory shorter than the horizon is only the beginning of an episode. Lengths and successes are therefore
     estimated step by step.
@@ -41,9 +43,13 @@ class Episodes:
         self._planned, self._taken, self._ended = np.zeros((3, horizon), dtype=np.int64)
         self._successes = np.zeros(horizon)
         self._tells_success = False
+        self._batches: list[Trajectories] = []
+        self._seeds: list[int] = []
 
-    def add(self, trajectories: Trajectories) -> None:
-        """Counts the steps that were planned and taken."""
+    def add(self, trajectories: Trajectories, seeds: Sequence[int]) -> None:
+        """Keeps trajectories with their seeds, and counts the steps that were planned and taken."""
+        self._batches.append(trajectories)
+        self._seeds += seeds
         self._planned += count_reached(trajectories.lengths, self._planned.size)
         self._taken += count_reached(trajectories.steps, self._taken.size)
 
@@ -67,6 +73,32 @@ class Episodes:
         alive = np.maximum(self._taken, 1)
         survival = np.cumprod(1 - self._ended / alive)
         return float((np.append(1, survival[:-1]) * self._successes / alive).sum())
+
+    def difference(self, other: Episodes, gamma: float) -> Estimate | None:
+        """Estimates how much better these episodes are than others, by trajectories with the same seeds.
+
+        Two trajectories are compared over the shorter of their lengths.
+
+        Returns:
+            The difference of the returns; None where no two have full length.
+        """
+        horizon, rows = self._planned.size, {seed: row for row, seed in enumerate(self._seeds)}
+        common = [(rows[seed], row) for row, seed in enumerate(other._seeds) if seed in rows]
+        if not common:
+            return None
+        batches = [concatenate(episodes._batches) for episodes in (self, other)]
+        places = np.array(common).T
+        lengths, steps = (
+            [getattr(batch, name)[place] for batch, place in zip(batches, places, strict=True)]
+            for name in ("lengths", "steps")
+        )
+        shorter = np.minimum(*lengths)
+        if shorter.max() < horizon:
+            return None
+        new, old = (batch.rewards[place] for batch, place in zip(batches, places, strict=True))
+        moments = RewardMoments(horizon, gamma=gamma)
+        moments.update(Trajectories(new - old, shorter, np.minimum(np.maximum(*steps), shorter)))
+        return Estimate.from_moments(moments)
 
     @property
     def unfinished(self) -> bool:
@@ -161,12 +193,12 @@ class _CountingSimulator(GymnasiumSimulator):
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Any) -> Trajectories:
         found = super().rollout(lengths, seeds)
-        self._episodes.add(found)
+        self._episodes.add(found, seeds)
         return found
 
     def observe(self, lengths: NDArray[np.int64], seeds: Any) -> Observed:
         found = super().observe(lengths, seeds)
-        self._episodes.add(found.trajectories)
+        self._episodes.add(found.trajectories, seeds)
         return found
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 import math
 import re
+import secrets
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
-from scipy.special import stdtrit
 
 from rido.core import checks
+from rido.core.estimate import Estimate
 from rido.evaluation.evaluate import CriticName, evaluate
 from rido.evaluation.result import Evaluation
 from rido.strategies import Strategy
@@ -30,7 +31,6 @@ except ImportError as error:
 if TYPE_CHECKING:
     import gymnasium as gym
 
-_VAGUE = 2.0  # times the new interval's width: a best model of a wider interval is too uncertain to compare with
 _STATISTICS = "vecnormalize.pkl"  # beside best_model.zip, where rido.evaluate looks for it
 
 
@@ -39,10 +39,10 @@ class EvalCallback(EventCallback):
 
     It takes SB3's arguments in SB3's order. It logs ``eval/mean_reward``, ``eval/mean_ep_length``,
     ``eval/success_rate`` where the environment's info has ``is_success``, ``eval/ci_low``, ``eval/ci_high`` and
-    ``eval/transitions``. A model counts as better than the best one so far, and is saved, only when it is better by
-    more than the error of both evaluations, or when it is better and the best one is known half as well. Where the
-    training environment is a ``VecNormalize``, observations are normalised as they are at that time in training;
-    rewards never are.
+    ``eval/transitions``. Every evaluation has the same seeds, and the rewards of the best model are remembered: a new
+    model is compared with it trajectory by trajectory, and is saved when it is better by more than the error of that
+    difference. Where the training environment is a ``VecNormalize``, observations are normalised as they are at that
+    time in training; rewards never are.
 
     Args:
         eval_env: an id, a function that makes an environment, an environment, or a ``VecEnv``.
@@ -67,7 +67,7 @@ class EvalCallback(EventCallback):
         strategy: as in :func:`rido.evaluate`.
         critic: as in :func:`rido.evaluate`; "policy" uses the agent's own value function as a control variate.
         confidence: of the interval, and of the error by which a new best model must be better.
-        seed: what the evaluations' randomness comes from; every evaluation has its own part of it.
+        seed: what the evaluations' randomness comes from; drawn if not given, and the same for all evaluations.
 
     Attributes:
         best_mean_reward: value of the best model.
@@ -141,8 +141,8 @@ class EvalCallback(EventCallback):
         if isinstance(strategy, str):  # raises before any training if the budget does not suffice
             checks.choice("strategy", strategy, get_args(StrategyName))
             STRATEGIES[strategy](horizon=self._envs.horizon, budget=self.budget, gamma=gamma)
-        self._seeds = np.random.default_rng(seed)
-        self._best: Evaluation | None = None
+        self._seed = secrets.randbits(32) if seed is None else checks.integer("seed", seed, least=0)
+        self._best: Episodes | None = None  # of the best model
         self._warned: set[str] = set()
         self.evaluations_timesteps: list[int] = []
         self.evaluations_results: list[list[float]] = []
@@ -168,12 +168,12 @@ class EvalCallback(EventCallback):
         if self.eval_freq <= 0 or self.n_calls % self.eval_freq != 0:
             return True
         self._share_statistics()
-        result = self._evaluate()
+        result, episodes = self._evaluate()
         going_on = True
-        if self._best is None or _is_better(result, self._best, self.confidence):
+        if self._is_best(result, episodes):
             if self.verbose >= 1:
                 print("New best mean reward!")
-            self._best = result
+            self._best = episodes
             self.best_mean_reward = result.value
             if self.best_model_save_path is not None:
                 self._save(self.best_model_save_path)
@@ -190,13 +190,21 @@ class EvalCallback(EventCallback):
                 evaluating.obs_rms = copy.deepcopy(training.obs_rms)
             evaluating.ret_rms = copy.deepcopy(training.ret_rms)
 
-    def _evaluate(self) -> Evaluation:
+    def _is_best(self, result: Evaluation, episodes: Episodes) -> bool:
+        if self._best is None:
+            return True
+        difference = episodes.difference(self._best, self._options["gamma"])
+        if difference is None:
+            return result.value > self.best_mean_reward
+        return _is_better(difference, self.confidence)
+
+    def _evaluate(self) -> tuple[Evaluation, Episodes]:
         episodes = Episodes(self._envs.horizon)
         result = evaluate(
             self._envs.open(episodes, self.model.observation_space),
             self.model,
             simulator=self._envs.simulator(episodes),
-            seed=int(self._seeds.integers(1 << 32)),
+            seed=self._seed,
             progress=False,
             **self._options,
         )
@@ -207,7 +215,7 @@ class EvalCallback(EventCallback):
         if self._envs.probed and episodes.unfinished:
             self._warn(f"episodes are longer than {self._envs.horizon} steps, and the rest is left out: give a horizon")
         self._record(result, episodes)
-        return result
+        return result, episodes
 
     def _record(self, result: Evaluation, episodes: Episodes) -> None:
         """Writes one result into the logger, the file and the terminal."""
@@ -264,18 +272,12 @@ class EvalCallback(EventCallback):
             warnings.warn(text, stacklevel=2)
 
 
-def _is_better(new: Evaluation, best: Evaluation, confidence: float) -> bool:
-    """Whether a result is better than another by more than the error of their difference.
+def _is_better(difference: Estimate, confidence: float) -> bool:
+    """Whether a difference of two models is positive by more than its error.
 
-    The larger mean is better, as in SB3, where the error says little: a single full-length trajectory has none, and the
-    wide interval of an early evaluation must not keep its model the best for ever.
+    Where the error says nothing, because two full-length trajectories are not there or all differ alike, it is enough
+    that the difference is positive, as in SB3.
     """
-    error = math.hypot(new.standard_error, best.standard_error)
-    if not math.isfinite(error):
-        return new.value > best.value
-    results, quantile = (new, best), (1 + confidence) / 2
-    factors = [float(stdtrit(result.estimate.degrees_of_freedom, quantile)) for result in results]
-    widths = [factor * result.standard_error for factor, result in zip(factors, results, strict=True)]
-    if widths[1] > _VAGUE * widths[0]:
-        return new.value > best.value
-    return new.value - best.value > max(factors) * error
+    if difference.nothing_varied or not math.isfinite(difference.standard_error):
+        return difference.value > 0
+    return difference.value > difference.half_width(confidence)
