@@ -168,7 +168,7 @@ def speed(rounds=5, budget=32_000):
         "2 workers": WorkerSimulator(*ANT, workers=2, **options),
         "EnvPool, 2 threads": EnvPoolSimulator(*ANT, horizon=1000, env_kwargs=ENVPOOL_KWARGS, threads=2),
         "EnvPool, 2 threads, without seeds": EnvPoolSimulator(
-            *ANT, horizon=1000, env_kwargs=ENVPOOL_KWARGS, threads=2, reproducible=False
+            *ANT, horizon=1000, env_kwargs=ENVPOOL_KWARGS, threads=2, reseed=False
         ),
     }
     for simulator in simulators.values():  # makes all environments

@@ -1,4 +1,5 @@
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,34 @@ def agents_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no trained agents at {folder}; set RIDO_AGENTS to their folder")
     return folder
+
+
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """A real Chromium without a window."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is missing: pip install --group test")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("a browser is missing: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in _FLAGS:
+        options.add_argument(flag)
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    window = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield window
+    window.quit()

@@ -37,6 +37,26 @@ class Mortal(gym.Env):
         return float(np.sum((gamma * (1 - death)) ** t * (t + 1)))
 
 
+class Interrupted(Mortal):
+    """As Mortal, but what ends it is a truncation."""
+
+    def step(self, action):
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, False, terminated, info
+
+
+class SlowSeeding(Mortal):
+    """A reset with a seed takes 20 ms longer than one without. Counts those of this process."""
+
+    seeded = 0
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            SlowSeeding.seeded += 1
+            time.sleep(0.02)
+        return super().reset(seed=seed)
+
+
 class Counted(Mortal):
     """Counts the steps of all environments of this process, for tests of budgets; set ``taken`` to 0 first."""
 
@@ -44,6 +64,19 @@ class Counted(Mortal):
 
     def step(self, action):
         Counted.taken += 1
+        return super().step(action)
+
+
+class Leaving(BaseException):
+    """Neither an Exception nor an exit."""
+
+
+class Leaves(Mortal):
+    """Raises something unusual in its third step."""
+
+    def step(self, action):
+        if self.t == 2:
+            raise Leaving("for good")
         return super().step(action)
 
 

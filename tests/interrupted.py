@@ -28,12 +28,12 @@ def act(observations):
     return (observations[:, 1] > 0).astype(int)
 
 
-def slow_run(path, critic=None):
+def slow_run(path, critic=None, budget=6000):
     """Evaluates in at least 120 pieces, 6,000 steps of 0.2 ms or more; returns the numbers of the result."""
     env = partial(Mortal, death=0.05, seconds=2e-4)
     settings = dict(gamma=0.95, horizon=30, num_envs=2, seed=3, critic=critic, max_resets=400)
     with patch.multiple(collector, _PIECE_SECONDS=0.01, _RESETS=32):
-        result = rido.evaluate(env, act, budget=6000, run=path, **settings)
+        result = rido.evaluate(env, act, budget=budget, run=path, **settings)
     return result.value, result.standard_error, result.transitions, result.trajectories, result.resets
 
 

@@ -1,7 +1,8 @@
 """Fuzzed command lines: bad values, ids, run files, weights, zips and npz files in every option.
 
 Each command must end with status 0, 1 or 2, at most one line on standard error, standard output that is empty or
-valid, and without running code that a file contains. Run as ``python benchmarks/faults/commands.py [COUNT] [SEED]``.
+valid (with --json an object in every case), and without running code that a file contains. Run as ``python
+benchmarks/faults/commands.py [COUNT] [SEED]``.
 """
 
 import base64
@@ -201,13 +202,15 @@ def problems(words: list[str]) -> tuple[int | None, list[str]]:
         found.append("more than one line on standard error")
     if done == (result.stderr.strip() != ""):
         found.append("an error without a line, or a line without an error")
-    if not done and result.stdout:
-        found.append("output beside an error")
-    if done and "--json" in words:
+    if "--json" in words:
         try:
-            json.loads(result.stdout)
-        except ValueError:
+            content = json.loads(result.stdout)
+            if result.exit_code != 0 and result.stderr != f"rido: {content['error']}\n":
+                found.append("a JSON error that is not the line")
+        except (ValueError, KeyError):
             found.append("output that is not one JSON object")
+    elif result.exit_code != 0 and result.stdout:
+        found.append("output beside an error")
     if MARKER in os.environ:
         found.append("code of a file was run")
     return result.exit_code, found

@@ -22,6 +22,7 @@ from rido.evaluation.comparison import Comparison
 from rido.evaluation.evaluate import evaluate
 from rido.evaluation.race import Race
 from rido.evaluation.result import Evaluation
+from rido.simulators.registration import register_when_imported
 from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
 
 __version__ = "0.1.0"
@@ -44,3 +45,5 @@ __all__ = [
     "compare",
     "evaluate",
 ]
+
+register_when_imported()

@@ -169,21 +169,37 @@ def test_an_output_that_cannot_be_written_is_named(run_file, tmp_path):
     assert "output must be a file that can be written" in message and "No such file or directory" in message
 
 
-@pytest.mark.parametrize(
-    ("module", "arguments", "extra"),
-    [
-        ("jinja2", ["report", "RUN"], "report"),
-        ("stable_baselines3", [*PENDULUM, "--policy", "agent.zip"], "sb3"),
-        ("matplotlib", [*STUDY, "--plot", "a.png"], "plot"),
-        ("mujoco", ["evaluate", "Swimmer-v5", "--policy", "random", "--budget", "500", "--gamma", "0.9"], "mujoco"),
-    ],
-)
-def test_a_missing_extra_is_named_with_the_line_that_installs_it(module, arguments, extra, run_file):
-    code = f"import sys; sys.modules[{module!r}] = None; from rido.cli import main; main()"
-    arguments = [str(run_file) if argument == "RUN" else argument for argument in arguments]
-    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
-    assert result.returncode == 1 and result.stdout == "" and result.stderr.count("\n") == 1
-    assert f'pip install "rido[{extra}]"' in result.stderr
+JSON_ERRORS = [
+    (["evaluate", "rido/LQG-v0", "--budget", "49", "--gamma", "0.9", "--horizon", "50"], 1, "budget must pay for"),
+    (["evaluate", "rido/LQG-v0", "--budget", "many", "--gamma", "0.9"], 2, "Invalid value for '--budget'"),
+    (["evaluate", "rido/LQG-v0"], 2, "Missing option '--gamma'"),
+    (["evaluate"], 2, "Missing argument 'env'"),
+    (["compare", "rido/LQG-v0", "--nothing"], 2, "No such option: --nothing"),
+    (["plan", "--budget", "500"], 1, "horizon must be given"),
+    (["report", "/no/such.rido"], 1, "run file /no/such.rido is not there"),
+    (["reproduce", "nothing"], 1, "section must be one of"),
+    (["envs", "nothing"], 2, "Got unexpected extra argument"),
+    (["improve"], 2, "No such command 'improve'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), JSON_ERRORS, ids=lambda value: str(value)[:20])
+def test_errors_are_json_too(arguments, code, message):
+    """One object on standard output, for programs; the usual line on standard error, for people."""
+    result = rido_command(*arguments, "--json", code=code)
+    (error,) = json.loads(result.stdout).items()
+    assert error[0] == "error" and message in error[1] and result.stdout.count("\n") == 1
+    assert result.stderr == f"rido: {error[1]}\n"
+    assert rido_command(*arguments, code=code).stdout == ""
+
+
+def test_a_finished_run_is_extended(tmp_path):
+    path = tmp_path / "a.rido"
+    first = prints_json(*LQG[:2], "--budget", 1000, *LQG[4:], "--run", path)
+    then = prints_json(*LQG[:2], "--budget", 2000, *LQG[4:], "--run", path)
+    assert (first["transitions"], then["transitions"]) == (1000, 2000)
+    message = fails(*LQG[:2], "--budget", 1500, *LQG[4:], "--run", path)
+    assert "cannot be extended: budget must be at least its 2,000 transitions, got 1,500" in message
 
 
 def test_policies_of_the_working_directory(tmp_path):

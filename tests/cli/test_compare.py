@@ -182,3 +182,13 @@ def test_a_killed_comparison_ends_as_if_it_had_not_been(tmp_path):
     assert resumed == slow_comparison(tmp_path / "undisturbed.rido")
     told = read_comparison(path).to_dict()
     assert {name: told[name] for name in resumed} == resumed
+
+
+def test_recorded_results_are_compared_without_a_simulator(tmp_path):
+    for name, outcomes in (("old", [0, 1] * 40), ("new", [1, 1, 1, 1, 0] * 16)):
+        (tmp_path / f"{name}.csv").write_text("success\n" + "\n".join(map(str, outcomes)) + "\n")
+    files = [str(tmp_path / "old.csv"), str(tmp_path / "new.csv")]
+    told = rido_command("compare", "--results", *files, "--gate", "better", "--baseline", "old")
+    assert "new is the best of 2" in told and "episodes" in told and "gate better: pass" in told
+    assert json.loads(rido_command("compare", "--results", *files, "--json"))["best"] == "new"
+    assert "gamma and budget must be given" in fails("compare", "Pendulum-v1", "random", "rido:pendulum")

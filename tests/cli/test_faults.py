@@ -89,16 +89,24 @@ def test_what_an_environment_prints_goes_to_standard_error(folder, workers):
     assert done.stderr.count("from Python's own") == 60
 
 
+LEAVING = "rido: the environment, the policy or a module of theirs called sys.exit(3)"
+
+
 @pytest.mark.parametrize(
-    ("env", "message"),
+    ("env", "policy", "workers", "message"),
     [
-        ("Exits", "the environment's step raised SystemExit(0)"),
-        ("Recurses", "RecursionError"),
-        ("Unusual", "rido: Unusual: two lines"),
+        ("Exits", "random", 1, "the environment's step raised SystemExit(0)"),
+        ("Recurses", "random", 1, "RecursionError"),
+        ("Unusual", "random", 1, "rido: Unusual: two lines"),
+        ("Unusual", "random", 2, "rido: Unusual: two lines"),
+        ("Slow", "leaving:policy", 1, LEAVING),
+        ("Slow", "leaving:policy", 2, LEAVING),
     ],
 )
-def test_whatever_an_environment_raises_gets_one_line(folder, env, message):
-    done = run(folder, "evaluate", f"misbehaving:{env}-v0", "--policy", "random", *SHORT)
+def test_whatever_an_environment_or_a_policy_raises_gets_one_line(folder, env, policy, workers, message):
+    (folder / "leaving.py").write_text("import sys; sys.exit(3)")
+    words = ["evaluate", f"misbehaving:{env}-v0", "--policy", policy, *SHORT, "--workers", str(workers)]
+    done = run(folder, *words)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert done.stderr.startswith("rido: ") and message in done.stderr
 

@@ -25,7 +25,7 @@ from rido.simulators import SimulationError, factory
 from rido.simulators.base import Capabilities
 from rido.simulators.envs.lqg import expected_return
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.runfile import RunFileError
+from rido.storage.runfile import RunFile, RunFileError
 from runfiles import edit
 
 
@@ -162,8 +162,10 @@ def test_horizon_comes_from_the_discount_and_the_time_limit():
 
 def test_results_print_and_export():
     result = mortal(seed=0)
-    text = result.summary()
-    assert f"{result.value:.6g}" in text and "uniform evaluation would have needed" in text
+    text, (low, high) = result.summary(), result.interval()
+    assert 2 < high - low < 20  # so that two digits of the half-width are one decimal
+    assert f": {result.value:.1f}, 95% interval [{low:.1f}, {high:.1f}]" in text
+    assert "uniform evaluation would have needed" in text
     exported = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert exported["value"] == result.value and sum(exported["counts"]) == result.schedule.transitions
     alone = rido.evaluate("rido/LQG-v0", budget=30, gamma=0.95, horizon=30, strategy="uniform", seed=0)
@@ -262,7 +264,7 @@ def test_a_run_file_records_resumes_and_repeats(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        (dict(budget=4000), "its budget is 3000, not 4000"),
+        (dict(budget=2000), "budget must be at least its 3,000 transitions, got 2,000"),
         (dict(gamma=0.9), "its gamma is 0.95, not 0.9"),
         (dict(horizon=20), "its horizon is 30, not 20"),
         (dict(strategy="uniform"), "its strategy is 'adaptive', not 'uniform'"),
@@ -378,3 +380,27 @@ def test_others_can_watch_a_run(tmp_path):
         rows = database.execute("SELECT transitions, value, standard_error FROM progress ORDER BY round").fetchall()
     value, standard_error, transitions, *_ = slow_run(path)
     assert rows[-1] == (transitions, value, standard_error) and transitions == 6000
+
+
+def test_progress_shows_the_interval_that_the_result_prints(monkeypatch):
+    shown = []
+    update = "rich.progress.Progress.update"
+    monkeypatch.setattr(update, lambda self, task, description: shown.append(description))
+    for settings in (dict(), dict(until=300.0)):
+        settings = dict(budget=2000, gamma=0.9, horizon=20, seed=1, progress=True, **settings)
+        result = rido.evaluate("rido/LQG-v0", **settings)
+        assert result.summary().splitlines()[0] == f"linear(0.588403) in rido/LQG-v0: {shown[-1]}"
+
+
+def test_a_run_file_is_closed_where_the_first_check_fails(tmp_path, monkeypatch):
+    def fail(seeds):
+        raise RuntimeError("no worker answers")
+
+    class Silent(Bank):
+        capabilities = Capabilities(check_seeds=fail)
+
+    closed, close = [], RunFile.close
+    monkeypatch.setattr(RunFile, "close", lambda self: closed.append(self.path) or close(self))
+    with pytest.raises(RuntimeError, match="no worker answers"):
+        rido.evaluate(Silent(), budget=200, gamma=0.9, horizon=10, run=tmp_path / "a.rido")
+    assert closed == [tmp_path / "a.rido"]

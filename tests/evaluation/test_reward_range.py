@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import rido
 from environments import Counted, Mortal
 from rido.cli import app
+from rido.core.digits import to_digits
 from rido.core.guarantee import guaranteed_interval
 from rido.evaluation import evaluate as evaluation
 from rido.evaluation.recorded import read_run
@@ -128,7 +129,8 @@ def test_the_command_line_prints_it():
     expected = rido.evaluate("rido/LQG-v0", budget=2000, gamma=0.9, horizon=20, seed=1, reward_range=(0, 20000))
     low, high = expected.guaranteed_interval
     printed = CliRunner().invoke(app, arguments).stdout
-    assert f"guaranteed for rewards in [0, 20000]: [{low:.6g}, {high:.6g}]" in printed
+    _, shown_low, shown_high = to_digits(expected.value, low, high)
+    assert f"guaranteed for rewards in [0, 20000]: [{shown_low}, {shown_high}]" in printed
     found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert found["guaranteed_interval"] == [low, high] and found["reward_range"] == [0, 20000]
     wrong = CliRunner().invoke(app, [*arguments[:-1], "10"])

@@ -34,7 +34,7 @@ def test_simulators_are_named_or_made():
     named = rido.evaluate("Pendulum-v1", tanh_policy, simulator="envpool", **settings)
     made = rido.evaluate("Pendulum-v1", tanh_policy, simulator=partial(EnvPoolSimulator, threads=1), **settings)
     assert named.value == made.value and named.reproducible
-    unseeded = partial(EnvPoolSimulator, reproducible=False)
+    unseeded = partial(EnvPoolSimulator, reseed=False)
     result = rido.evaluate("Pendulum-v1", tanh_policy, simulator=unseeded, **settings)
     assert not result.reproducible and "the seed does not control" in result.warnings[0]
     with pytest.raises(ValueError, match=r"simulator must be one of 'gymnasium', .*, got 'cluster'"):

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -14,8 +13,10 @@ from stable_baselines3.common.callbacks import BaseCallback, StopTrainingOnRewar
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, Logger
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import VecNormalize
 
+import rido
+from rido.integrations.eval_envs import Episodes
 from rido.integrations.sb3 import EvalCallback, _is_better
 
 
@@ -50,9 +51,13 @@ def test_it_logs_the_mean_reward_with_its_interval(tmp_path):
     for row in logged:
         assert row["eval/ci_low"] < row["eval/mean_reward"] < row["eval/ci_high"]
         assert 2500 < row["eval/transitions"] <= 3000
+        assert row["eval/mean_ep_length"] == pytest.approx(row["eval/mean_reward"])  # every step pays 1
     saved = np.load(tmp_path / "evaluations.npz")
     assert saved["timesteps"].tolist() == [64, 128, 192]
-    assert saved["results"].tolist() == [[row["eval/mean_reward"]] for row in logged]
+    means = [row["eval/mean_reward"] for row in logged]
+    np.testing.assert_allclose(saved["results"].mean(axis=1), means, rtol=1e-12)
+    errors = saved["results"].std(axis=1) / np.sqrt(saved["results"].shape[1])
+    assert errors[-1] == pytest.approx(callback.last_evaluation.standard_error)
     assert callback.last_mean_reward == logged[-1]["eval/mean_reward"]
     assert PPO.load(tmp_path / "best_model", device="cpu").num_timesteps > 0
 
@@ -90,22 +95,6 @@ def test_the_agents_own_value_function_may_help():
     assert sb3.agrees_with(callback.last_evaluation) and callback.last_evaluation.critic == "policy"
 
 
-def test_environments_may_be_made_passed_or_vectorised():
-    envs = [
-        lambda: gym.make("CartPole-v1"),
-        gym.make("CartPole-v1"),
-        make_vec_env("CartPole-v1", 2),
-        VecNormalize(make_vec_env("CartPole-v1", 1)),
-    ]
-    values = set()
-    for env in envs:
-        model, _ = ppo()
-        callback = EvalCallback(env, budget=1500, eval_freq=32, horizon=100, verbose=0, seed=0)
-        model.learn(32, callback=callback)
-        values.add(callback.last_mean_reward)
-    assert len(values) == 1
-
-
 def test_the_statistics_of_training_are_used():
     train = VecNormalize(make_vec_env("Pendulum-v1", 2, seed=0))
     model, _ = ppo(train)
@@ -117,45 +106,57 @@ def test_the_statistics_of_training_are_used():
     assert sb3.agrees_with(callback.last_evaluation) and callback.last_mean_reward < -200
 
 
-def evaluation(value, error):
-    from rido import Estimate, Evaluation, Schedule
-
-    estimate = Estimate(value, error, 99, Schedule([100]), 1.0, False)
-    return Evaluation(estimate, 100, 100, 100.0, "uniform", "env", "policy", 0, True, 0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "better"),
-    [(12.0, 1.0, False), (13.0, 1.0, True), (9.0, 0.0, False)],
-)
+@pytest.mark.parametrize(("value", "error", "better"), [(2.7, 1.4, False), (2.9, 1.4, True), (-3.0, 1.0, False)])
 def test_better_means_by_more_than_the_error(value, error, better):
-    # The difference to 10 +- 1 has standard error sqrt(2), of which t(99) = 1.984 times is 2.81.
-    assert _is_better(evaluation(value, error), evaluation(10.0, 1.0), 0.95) is better
+    """Of a standard error of 1.4, t(99) = 1.984 times is 2.78."""
+    assert _is_better(rido.Estimate(value, error, 99, rido.Schedule([100]), 1.0, False), 0.95) is better
 
 
-@pytest.mark.parametrize("errors", [(np.inf, 1.0), (1.0, np.inf), (np.inf, np.inf)])
-def test_without_an_error_the_larger_mean_is_better(errors):
+@pytest.mark.parametrize("error", [np.inf, 0.0])
+def test_without_an_error_the_larger_mean_is_better(error):
     """A single trajectory has no standard error; as in SB3, training still finds a better model."""
-    new, best = errors
-    assert _is_better(evaluation(11.0, new), evaluation(10.0, best), 0.95)
-    assert not _is_better(evaluation(10.0, new), evaluation(10.0, best), 0.95)
-    assert not _is_better(evaluation(9.0, new), evaluation(10.0, best), 0.95)
+    for value in (1.0, 0.0, -1.0):
+        assert _is_better(rido.Estimate(value, error, 0, rido.Schedule([1]), 1.0, False), 0.95) is (value > 0)
+
+
+def test_differences_are_those_of_the_same_seeds_over_the_shorter_length():
+    new, old = Episodes(3), Episodes(3)
+    new.add(rido.Trajectories([[5.0, 5, 5], [1, 2, 3], [1, 1, 1]], [3, 3, 3]), [1, 2, 3])
+    old.add(rido.Trajectories([[0.0, 1, 1]], [3]), [3])
+    old.add(rido.Trajectories([[1.0, 1, 1], [4, 4, 4]], [3, 2]), [2, 1])
+    found = new.difference(old, 1.0)
+    # Seed 3: 1, 0, 0; seed 2: 0, 1, 2; seed 1: 1, 1 over two steps.
+    assert found.schedule == rido.Schedule([3, 3, 2]) and found.value == pytest.approx(2 / 3 + 2 / 3 + 1)
+    assert Episodes(3).difference(old, 1.0) is None
 
 
 def test_only_a_clear_improvement_is_saved(tmp_path, monkeypatch):
-    results = iter([evaluation(10, 1), evaluation(12, 1), evaluation(20, 1), evaluation(19, 1)])
-    monkeypatch.setattr("rido.integrations.sb3.evaluate", lambda *arguments, **options: next(results))
+    """The rewards of 20 episodes on the same seeds: a common part, and differences of 1 on the mean."""
+    rng = np.random.default_rng(0)
+    common, levels = rng.normal(0, 100, 20), iter([10.0, 10.1, 11.0, 10.5])
+
+    def evaluate(env, model, *, simulator, seed, **options):
+        rewards = np.zeros((20, 500))
+        rewards[:, 0] = common + next(levels) + rng.normal(0, 0.5, 20)
+        batch = rido.Trajectories(rewards, np.full(20, 500))
+        simulator.keywords["episodes"].add(batch, list(range(20)))
+        told = rido.RewardMoments(500, gamma=1.0)
+        told.update(batch)
+        estimate = rido.Estimate.from_moments(told)
+        return rido.Evaluation(estimate, 10_000, 20, 1e4, "uniform", "env", "policy", 0, True, 0.0, 0.0)
+
+    monkeypatch.setattr("rido.integrations.sb3.evaluate", evaluate)
     saved = []
 
     class Count(BaseCallback):
         def _on_step(self):
-            saved.append(self.parent.best_mean_reward)
+            saved.append(self.parent.num_timesteps)
             return True
 
     model, _ = ppo()
-    callback = EvalCallback("CartPole-v1", Count(), budget=500, eval_freq=16, best_model_save_path=tmp_path, verbose=0)
+    callback = EvalCallback("CartPole-v1", Count(), budget=1000, eval_freq=16, best_model_save_path=tmp_path, verbose=0)
     model.learn(64, callback=callback)
-    assert saved == [10, 20] and callback.best_mean_reward == 20 and callback.last_mean_reward == 19
+    assert saved == [16, 48] and callback.best_mean_reward > callback.last_mean_reward
 
 
 def test_callbacks_of_sb3_can_stop_the_training(capsys):
@@ -165,15 +166,45 @@ def test_callbacks_of_sb3_can_stop_the_training(capsys):
     assert model.num_timesteps == 16 and "New best mean reward!" in capsys.readouterr().out
 
 
-def test_what_cannot_be_evaluated_is_refused():
-    with pytest.raises(ValueError, match="must not be wrapped in VecFrameStack"):
-        EvalCallback(VecFrameStack(make_vec_env("CartPole-v1"), 2), budget=500)
-    workers = SubprocVecEnv([lambda: gym.make("CartPole-v1")])
-    with pytest.raises(ValueError, match="must be a DummyVecEnv"):
-        EvalCallback(workers, budget=500)
-    workers.close()
-    with pytest.raises(ValueError, match="eval_freq must be an integer of at least 1"):
-        EvalCallback("CartPole-v1", budget=500, eval_freq=0)
+def test_a_single_trajectory_does_not_freeze_the_best_model():
+    """One full-length trajectory has an infinite standard error; later models still replace it."""
+    model, _ = ppo("Pendulum-v1")
+    callback = EvalCallback("Pendulum-v1", n_eval_episodes=1, eval_freq=16, verbose=0, seed=0)
+    values, errors, bests = [], [], []
+
+    class Note(BaseCallback):
+        def _on_step(self):
+            values.append(callback.last_mean_reward)
+            errors.append(callback.last_evaluation.standard_error)
+            bests.append(callback.best_mean_reward)
+            return True
+
+    callback.callback = Note()
+    model.learn(128, callback=callback)
+    assert np.isinf(errors).all() and bests == np.maximum.accumulate(values).tolist() and len(set(bests)) > 1
+
+
+def test_the_saved_agent_is_worth_what_the_callback_said(tmp_path):
+    train = VecNormalize(make_vec_env("CartPole-v1", 2, seed=0))
+    train.obs_rms.mean, train.obs_rms.var = np.full(4, 0.3), np.full(4, 0.01)  # without them the agent acts otherwise
+    model, _ = ppo(train)
+    callback = EvalCallback("CartPole-v1", budget=2000, eval_freq=64, best_model_save_path=tmp_path, verbose=0, seed=0)
+    model.learn(128, callback=callback)
+    told, zipped = callback.last_evaluation, tmp_path / "best_model.zip"
+    again = rido.evaluate("CartPole-v1", zipped, budget=2000, gamma=1.0, seed=told.seed)
+    assert again.value == told.value == callback.best_mean_reward
+    (tmp_path / "vecnormalize.pkl").unlink()
+    with pytest.warns(UserWarning, match="best_model.zip was trained under VecNormalize"):
+        bare = rido.evaluate("CartPole-v1", zipped, budget=2000, gamma=1.0, seed=told.seed)
+    assert bare.value != told.value
+
+
+def test_statistics_of_another_training_are_told(tmp_path):
+    VecNormalize(make_vec_env("CartPole-v1")).save(tmp_path / "vecnormalize.pkl")
+    model, _ = ppo()
+    callback = EvalCallback("CartPole-v1", budget=1000, eval_freq=64, best_model_save_path=tmp_path, verbose=0)
+    with pytest.warns(UserWarning, match=r"vecnormalize.pkl is not of this training"):
+        model.learn(1, callback=callback)
 
 
 def test_without_sb3_the_message_says_what_to_install():

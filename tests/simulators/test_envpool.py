@@ -38,11 +38,11 @@ def test_bit_identical_for_any_number_of_environments_and_threads(env, policy):
         np.testing.assert_array_equal(short[row, :length], longer[row, :length])
 
 
-@pytest.mark.parametrize("reproducible", [True, False])
+@pytest.mark.parametrize("reseed", [True, False])
 @pytest.mark.parametrize("num_envs", [2, 8])
-def test_early_ends_agree_with_gymnasium(reproducible, num_envs):
+def test_early_ends_agree_with_gymnasium(reseed, num_envs):
     """Lengths of 400 CartPole episodes; a tool that favours short ones is caught. False alarm 1 in 10,000."""
-    ours = EnvPoolSimulator("CartPole-v1", "random", horizon=60, num_envs=num_envs, reproducible=reproducible)
+    ours = EnvPoolSimulator("CartPole-v1", "random", horizon=60, num_envs=num_envs, reseed=reseed)
     theirs = GymnasiumSimulator("CartPole-v1", "random", horizon=60)
     lengths = np.full(400, 60)
     batches = [simulator.rollout(lengths, trajectory_seeds(5, 0, 400)) for simulator in (ours, theirs)]
@@ -67,7 +67,7 @@ def test_the_own_time_limit_is_lifted():
 
 
 def test_without_seeds_the_result_says_so():
-    simulator = EnvPoolSimulator("CartPole-v1", "random", horizon=40, reproducible=False, num_envs=4)
+    simulator = EnvPoolSimulator("CartPole-v1", "random", horizon=40, reseed=False, num_envs=4)
     one, other = (simulator.rollout(LENGTHS, SEEDS) for _ in range(2))
     assert not np.array_equal(one.steps, other.steps)
     assert not simulator.reproducible

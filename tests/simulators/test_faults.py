@@ -12,7 +12,6 @@ import time
 import warnings
 from functools import partial
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -185,12 +184,6 @@ def test_what_the_seed_does_not_control_is_noted(env, policy, note, workers, tmp
     assert not recorded.reproducible and any(note in warning for warning in recorded.warnings)
     resumed = evaluate(env, policy, workers=workers, run=run)
     assert not resumed.reproducible and resumed.value == result.value
-
-
-def test_running_statistics_are_noted():
-    result = evaluate(lambda: gym.wrappers.NormalizeReward(Mortal()))
-    assert not result.reproducible
-    assert "NormalizeReward rescales by what it saw in earlier trajectories" in result.warnings[0]
 
 
 def test_the_check_takes_no_step_and_leaves_global_generators_alone():

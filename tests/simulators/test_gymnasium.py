@@ -74,14 +74,6 @@ def test_a_policy_that_fails_or_returns_the_wrong_shape_is_named():
         (lambda: GymnasiumSimulator(Mortal, act, horizon=0), "horizon must be an integer of at least 1, got 0"),
         (lambda: GymnasiumSimulator(Mortal, act, horizon=5, num_envs=0), "num_envs must be an integer of at least 1"),
         (
-            lambda: GymnasiumSimulator(gym.make("CartPole-v1"), act, horizon=501),
-            "horizon must be at most the environment's time limit of 500 steps, got 501: make the environment with",
-        ),
-        (
-            lambda: GymnasiumSimulator(lambda: gym.make("Pendulum-v1"), act, horizon=201),
-            "horizon must be at most the environment's time limit of 200 steps, got 201",
-        ),
-        (
             lambda: GymnasiumSimulator(SyncVectorEnv([Mortal]), act, horizon=5),
             "env must be a VectorEnv without autoreset, got autoreset_mode=",
         ),

@@ -204,8 +204,8 @@ def test_older_files_are_upgraded_step_by_step(run, monkeypatch):
     assert steps == [4, 5] and files(run.parent) == before  # reading upgrades a copy
     steps.clear()
     assert KINDS["adaptive"](run=run).value == result.value
-    assert steps == [4, 5] and run.read_bytes()[60:64] == (6).to_bytes(4)
-    assert KINDS["adaptive"](run=run).value == result.value and steps == [4, 5]
+    assert steps == [4, 5, 4, 5] and run.read_bytes()[60:64] == (6).to_bytes(4)  # its goals are read first
+    assert KINDS["adaptive"](run=run).value == result.value and len(steps) == 4
 
 
 def test_an_upgrade_that_fails_changes_nothing(run, monkeypatch):

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from rido import __version__
 from rido.cli.compare import compare_command
-from rido.cli.console import end_stdout, fail_with
+from rido.cli.console import CommandError, end_stdout, fail, fail_with
 from rido.cli.envs import envs_command
 from rido.cli.evaluate import evaluate_command
 from rido.cli.plan import plan_command
@@ -23,7 +23,10 @@ _UsageError: Any = typer.BadParameter.__base__  # its module is not public
 
 
 class _Commands(TyperGroup):
-    """All commands. Whatever goes wrong is said in one line: exit code 2 for wrong usage, 1 for anything else."""
+    """All commands. Whatever goes wrong is said in one line: exit code 2 for wrong usage, 1 for anything else.
+
+    With --json it is an object on standard output as well, so that ``rido ... --json | jq`` gets one in every case.
+    """
 
     def main(
         self,
@@ -34,6 +37,7 @@ class _Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
+        as_json = "--json" in (sys.argv[1:] if args is None else args)  # known even where the options are wrong
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
             sys.stdout.flush()
@@ -44,11 +48,13 @@ class _Commands(TyperGroup):
             else:
                 path = "rido" if error.ctx is None else error.ctx.command_path
                 text = " ".join(error.format_message().split())
-                print(f'rido: {text.removesuffix(".")} (see "{path} --help")', file=sys.stderr)
+                fail(f'{text.removesuffix(".")} (see "{path} --help")', as_json=as_json)
         except typer.Abort:
-            code = 1
-        except Exception as error:
-            code = fail_with(error)
+            code = fail_with(CommandError("stopped"), as_json=as_json)
+        except SystemExit:  # completion in the shell
+            raise
+        except BaseException as error:
+            code = fail_with(error, as_json=as_json)
         return sys.exit(code or 0) if standalone_mode else code
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rido.cli.console import (
+    ESTIMATE,
     EnvArgument,
     EnvKwargOption,
     JsonOption,
@@ -23,9 +24,10 @@ from rido.cli.console import (
 )
 from rido.cli.options import (
     SPEND,
+    EndOnTruncationOption,
     EnvPoolOption,
-    GammaOption,
     HorizonOption,
+    NoReseedOption,
     NumEnvsOption,
     RayOption,
     RunOption,
@@ -39,14 +41,13 @@ from rido.cli.options import (
 )
 from rido.evaluation.compare import compare
 from rido.evaluation.gate import Gate, GateName, Outcome, Verdict
-from rido.policies.files import parse_policies
+from rido.policies.files import named_policies, parse_policies
 
 if TYPE_CHECKING:
     from rido.evaluation.comparison import Comparison
 
 _STATUS: dict[Outcome, int] = {"pass": 0, "fail": 3, "undecided": 4}
 _DECIDE, _SHOW = "What to decide", "What to write"
-_COLUMNS = ("policy", "value", "behind the best", "transitions", "dropped out at")
 
 
 def compare_command(
@@ -58,10 +59,21 @@ def compare_command(
             help="What rido evaluate --policy takes, a folder or a pattern of checkpoints; NAME=POLICY names one.",
         ),
     ],
-    gamma: GammaOption,
-    budget: Annotated[int, typer.Option(help="Transitions to spend at most, for all policies.", rich_help_panel=SPEND)],
+    gamma: Annotated[float | None, typer.Option(help="Discount factor in (0, 1].", rich_help_panel=ESTIMATE)] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Transitions to spend at most, for all policies.", rich_help_panel=SPEND)
+    ] = None,
+    results: Annotated[
+        bool,
+        typer.Option(
+            "--results",
+            help="Compare recorded returns: all arguments are files (CSV, JSON, npz), and nothing is simulated.",
+            rich_help_panel=ESTIMATE,
+        ),
+    ] = False,
     trust: TrustOption = False,
     horizon: HorizonOption = None,
+    end_on_truncation: EndOnTruncationOption = False,
     env_kwarg: EnvKwargOption = None,
     stochastic: StochasticOption = False,
     confidence: Annotated[
@@ -80,6 +92,7 @@ def compare_command(
         typer.Option(metavar="POLICY", help="One of the policies, for --gate.", rich_help_panel=_DECIDE),
     ] = None,
     seed: SeedOption = None,
+    no_reseed: NoReseedOption = False,
     num_envs: NumEnvsOption = None,
     workers: WorkersOption = 1,
     simulator: SimulatorOption = None,
@@ -99,7 +112,7 @@ def compare_command(
     Trajectory i of every policy has the same seed and the same length. Policies that are surely not the best drop out.
     """
     with one_line_errors(interrupted=stopped(run)), stdout_to_stderr():
-        named = parse_policies(policies)
+        named = named_policies([Path(file) for file in (env, *policies)]) if results else parse_policies(policies)
         judge = _gate(gate, baseline, tolerance, named)
         if as_json and markdown == "-":
             raise ValueError("markdown must be a file where --json writes to standard output, got -")
@@ -110,26 +123,35 @@ def compare_command(
             from rido.plots.report import require_extras
 
             require_extras()
-        trusted = [may_run_code(str(policy), trust) for policy in named.values()]  # asks about each
-        result = compare(
-            env,
-            named,
-            trust=any(trusted),
-            gamma=gamma,
-            horizon=horizon,
-            env_kwargs=parse_arguments("env-kwarg", env_kwarg),
-            deterministic=not stochastic,
-            budget=budget,
-            confidence=confidence,
-            tolerance=tolerance if judge is None else 0.0,  # a gate has its own
-            stop=None if judge is None else lambda known: judge.judge(known).outcome != "undecided",
-            seed=seed,
-            num_envs=num_envs,
-            workers=workers,
-            simulator=chosen_simulator(simulator, ray, envpool),
-            step_timeout=step_timeout,
-            run=run,
-        )
+        wanted = {"confidence": confidence, "tolerance": tolerance if judge is None else 0.0}  # a gate has its own
+        if results:
+            from rido.evaluation.results import compare_results
+
+            result = compare_results(named, **wanted)
+        elif gamma is None or budget is None:
+            raise ValueError("gamma and budget must be given, as in --gamma 0.99 --budget 100000, but with --results")
+        else:
+            trusted = [may_run_code(str(policy), trust) for policy in named.values()]  # asks about each
+            result = compare(
+                env,
+                named,
+                trust=any(trusted),
+                gamma=gamma,
+                horizon=horizon,
+                end_on_truncation=end_on_truncation,
+                env_kwargs=parse_arguments("env-kwarg", env_kwarg),
+                deterministic=not stochastic,
+                budget=budget,
+                **wanted,
+                stop=None if judge is None else lambda known: judge.judge(known).outcome != "undecided",
+                seed=seed,
+                reseed=not no_reseed,
+                num_envs=num_envs,
+                workers=workers,
+                simulator=chosen_simulator(simulator, ray, envpool),
+                step_timeout=step_timeout,
+                run=run,
+            )
         verdict = None if judge is None else judge.judge(result)
         said = None if verdict is None else _said(gate, verdict, confidence)
         if report is not None:
@@ -145,7 +167,7 @@ def compare_command(
         print(to_markdown(result, said), end="")
     else:
         print(result.summary())
-        print(_aligned([_COLUMNS, *_rows(result)]))
+        print(_aligned(_rows(result)))
         if said is not None:
             print(said)
     if verdict is not None:
@@ -183,16 +205,11 @@ def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
     head, *_ = comparison.summary().splitlines()
     lines = [f"**{_escaped(verdict)}**", ""] if verdict else []
     lines += [_escaped(head), ""]
-    rows = [
-        _COLUMNS,
-        ("---", *("---:" for _ in _COLUMNS[1:])),
-        *([_escaped(cell) for cell in row] for row in _rows(comparison)),
-    ]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
-    lines += [
-        "",
-        f"{comparison.transitions:,} transitions in {comparison.trajectories:,} trajectories, seed {comparison.seed}",
-    ]
+    columns, *rows = ([_escaped(cell) for cell in row] for row in _rows(comparison))
+    lines += [f"| {' | '.join(row)} |" for row in (columns, ["---", *("---:" for _ in columns[1:])], *rows)]
+    lines += ["", comparison.rewards.describe(*comparison.ranking[:2])]
+    if comparison.seed is not None:
+        lines[-1] += f", seed {comparison.seed}"
     lines += [line for warning in comparison.warnings for line in ("", f"Warning: {_escaped(warning)}")]
     return "\n".join(lines) + "\n"
 
@@ -203,17 +220,19 @@ def _escaped(text: str) -> str:
 
 
 def _rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """Returns a row of texts for each policy, the best first."""
-    return [
-        (
-            " ".join(row["name"].split()),
-            _with_interval(row["value"], row["interval_low"], row["interval_high"]),
-            _with_interval(row["behind"], row["behind_low"], row["behind_high"]) if "behind" in row else "",
-            f"{row['transitions']:,}",
-            "" if row["eliminated_at"] is None else f"{row['eliminated_at']:,}",
+    """Returns the names of the columns, and a row of texts for each policy, the best first."""
+    rows: list[tuple[str, ...]] = [("policy", "value", "behind the best", comparison.rewards.unit, "dropped out at")]
+    for row in comparison.to_dict()["policies"]:
+        rows.append(
+            (
+                " ".join(row["name"].split()),
+                _with_interval(row["value"], row["interval_low"], row["interval_high"]),
+                _with_interval(row["behind"], row["behind_low"], row["behind_high"]) if "behind" in row else "",
+                f"{row['transitions']:,}",
+                "" if row["eliminated_at"] is None else f"{row['eliminated_at']:,}",
+            )
         )
-        for row in comparison.to_dict()["policies"]
-    ]
+    return rows
 
 
 def _with_interval(value: float, low: float | None, high: float | None) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 import typer
 from numpy.typing import ArrayLike, NDArray
 
+from rido.core.extras import missing_package
 from rido.policies.resolve import is_path
 from rido.policies.sb3 import code_needed
 from rido.policies.untrusted import UntrustedFileError
@@ -28,8 +29,15 @@ from rido.simulators.base import SimulationError
 ESTIMATE = "What to estimate"
 """Heading of the options that say what the number is of."""
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-EnvArgument = Annotated[str, typer.Argument(help="A Gymnasium id: Pendulum-v1, rido/LQG-v0, module:Env-v0.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help='Print one JSON object and nothing else; {"error": ...} for an error.')
+]
+EnvArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A Gymnasium id (Pendulum-v1, rido/LQG-v0, module:Env-v0) or a class or function, module:Class."
+    ),
+]
 PolicyOption = Annotated[
     str | None,
     typer.Option(
@@ -59,9 +67,13 @@ _PLAIN_BLOCKS = ".:-=+*#@"  # for terminals that cannot show the others
 _PLAIN_BAR = "#"
 
 
+class CommandError(Exception):
+    """What went wrong, in one line, where no message of the error itself would do."""
+
+
 @contextmanager
 def one_line_errors(*, interrupted: str = "stopped") -> Iterator[None]:
-    """Turns whatever is raised into one line on standard error and exit code 1; RIDO_DEBUG=1 shows the traceback too.
+    """Turns interrupts and exits into errors; every error ends the command in one line, see :func:`fail_with`.
 
     Args:
         interrupted: what to say on Ctrl-C, SIGTERM and SIGHUP.
@@ -69,31 +81,30 @@ def one_line_errors(*, interrupted: str = "stopped") -> Iterator[None]:
     try:
         with _interrupted_by_signals():
             yield
-    except (typer.Exit, typer.Abort, typer.BadParameter):
-        raise
     except KeyboardInterrupt:
-        raise typer.Exit(fail(interrupted)) from None
+        raise CommandError(interrupted) from None
     except SystemExit as error:
         by_signal = error.code == signal.SIGTERM  # Ray's handler of SIGTERM exits
         text = f"the environment, the policy or a module of theirs called sys.exit({error.code!r:.80})"
-        raise typer.Exit(fail(interrupted if by_signal else text)) from None
-    except BaseException as error:
-        raise typer.Exit(fail_with(error)) from None
+        raise CommandError(interrupted if by_signal else text) from None
 
 
-def fail_with(error: BaseException) -> int:
-    """Says in one line on standard error what was raised; returns the exit code."""
+def fail_with(error: BaseException, *, as_json: bool) -> int:
+    """Says in one line what was raised, and shows the traceback where RIDO_DEBUG is 1; returns the exit code."""
     if os.environ.get("RIDO_DEBUG") == "1":
         traceback.print_exception(error)
-    text = " ".join(str(error).split())
-    expected = isinstance(error, (ValueError, ImportError, OSError, SimulationError))
-    return fail(text if text and expected else f"{type(error).__name__}: {text}".removesuffix(": "))
-
-
-def fail(text: str) -> int:
-    """Says in one line on standard error what went wrong; returns the exit code."""
-    print(f"rido: {text}", file=sys.stderr)
+    text = " ".join((missing_package(error) if isinstance(error, ImportError) else str(error)).split())
+    expected = isinstance(error, (CommandError, ValueError, ImportError, OSError, SimulationError))
+    fail(text if text and expected else f"{type(error).__name__}: {text}".removesuffix(": "), as_json=as_json)
     return 1
+
+
+def fail(text: str, *, as_json: bool) -> None:
+    """Says in one line on standard error what went wrong, and as a JSON object on standard output if wanted."""
+    print(f"rido: {text}", file=sys.stderr)
+    if as_json:
+        with contextlib.suppress(OSError, ValueError):  # standard output is closed
+            print(json.dumps({"error": text}), flush=True)
 
 
 @contextmanager

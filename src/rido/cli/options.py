@@ -19,10 +19,26 @@ HorizonOption = Annotated[
     int | None,
     typer.Option(help="Steps of a full trajectory (default: from gamma and the time limit).", rich_help_panel=ESTIMATE),
 ]
+EndOnTruncationOption = Annotated[
+    bool,
+    typer.Option(
+        "--end-on-truncation",
+        help="Count the environment's own truncation as the end of an episode.",
+        rich_help_panel=ESTIMATE,
+    ),
+]
 StochasticOption = Annotated[
     bool, typer.Option("--stochastic", help="Sample the agent's actions.", rich_help_panel=ESTIMATE)
 ]
 SeedOption = Annotated[int | None, typer.Option(help="The same seed gives the same result.", rich_help_panel=COLLECT)]
+NoReseedOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-reseed",
+        help="Seed environments once, where seeding is slow; not reproducible.",
+        rich_help_panel=COLLECT,
+    ),
+]
 NumEnvsOption = Annotated[int | None, typer.Option(help="Environments side by side.", rich_help_panel=COLLECT)]
 WorkersOption = Annotated[int, typer.Option(help="Processes to collect in.", rich_help_panel=COLLECT)]
 SimulatorOption = Annotated[
@@ -38,7 +54,7 @@ StepTimeoutOption = Annotated[
     typer.Option(help="Seconds without a step after which collecting counts as stuck.", rich_help_panel=COLLECT),
 ]
 RunOption = Annotated[
-    Path | None, typer.Option(help="Record the run in this file, or resume it.", rich_help_panel=COLLECT)
+    Path | None, typer.Option(help="Record the run in this file, resume it, or extend it.", rich_help_panel=COLLECT)
 ]
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +37,7 @@ _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many sec
 _PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
 _RESETS = 1024  # resets in a piece; a fixed number, because a critic may round a row by its place in the batch
 _RESET_STREAM = 1  # stream of seeds for resets
+_OTHER_PLAN = "run file was recorded by another version of rido, which planned otherwise"
 _FEWEST_RESETS = 32  # resets at least, also where all first observations seem to be alike
 
 
@@ -96,9 +96,7 @@ class Collector:
         self.summing = summing
         self.plain: Moments = (SummedMoments if summing else RewardMoments)(horizon, gamma=gamma)
         self.trajectories = 0
-        self.seconds = 0.0
-        self.reset_seconds = 0.0
-        self.busy_seconds = 0.0
+        self.seconds = self.reset_seconds = self.busy_seconds = 0.0
 
     def collect(self, lengths: NDArray[np.int64], bar: Progress) -> Trajectories:
         """Returns trajectories of these lengths: their signal if there is a critic, else their rewards."""
@@ -190,7 +188,7 @@ class Collector:
             size = min(piece, count - first)
             starts, seconds = self._resets.popleft() if self._resets else self._reset(first, size)
             if starts.size != size:
-                raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
+                raise RunFileError(_OTHER_PLAN)
             self._reset_values.append(starts)
             self.reset_seconds += seconds
         self.busy_seconds += time.perf_counter() - started
@@ -226,8 +224,9 @@ class Collector:
         while done < lengths.size:
             piece = self._pieces.popleft() if self._pieces else self._simulate(lengths[done:], extractor)
             part = piece.trajectories
-            if piece.round != self.round or not np.array_equal(part.lengths, lengths[done : done + len(part)]):
-                raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
+            planned = np.array_equal(part.lengths, lengths[done : done + len(part)])
+            if not planned or piece.round != self.round or (piece.features is None) != (extractor is None):
+                raise RunFileError(_OTHER_PLAN)
             if self._reward_range is not None:
                 check_rewards(part, self._reward_range)
             pieces.append(piece)
@@ -297,15 +296,9 @@ def pilot_of(pieces: Sequence[Piece], agent_value: bool, *, horizon: int, gamma:
     """Returns pieces with features as one pilot; ``agent_value`` says whether the last feature is the agent's value."""
     return Pilot(
         concatenate([piece.trajectories for piece in pieces]),
-        np.concatenate([_there(piece.terminated) for piece in pieces]),
-        np.concatenate([_there(piece.features) for piece in pieces]),
+        np.concatenate([piece.terminated for piece in pieces if piece.terminated is not None]),
+        np.concatenate([piece.features for piece in pieces if piece.features is not None]),
         agent_value,
         horizon,
         gamma,
     )
-
-
-def _there(array: Any) -> Any:
-    if array is None:
-        raise RunFileError("run file was recorded by another version of rido, which planned otherwise")
-    return array

@@ -33,11 +33,13 @@ def compare(
     gamma: float,
     budget: int,
     horizon: int | None = None,
+    end_on_truncation: bool = False,
     env_kwargs: Mapping[str, Any] | None = None,
     deterministic: bool = True,
     confidence: float = 0.95,
     tolerance: float = 0.0,
     seed: int | None = None,
+    reseed: bool = True,
     num_envs: int | None = None,
     workers: int = 1,
     simulator: SimulatorName | Callable[..., Simulator] | None = None,
@@ -60,11 +62,13 @@ def compare(
         gamma: discount factor in (0, 1].
         budget: transitions for all policies together; never exceeded.
         horizon: steps over which the return is summed; as in :func:`rido.evaluate` if not given.
+        end_on_truncation: as in :func:`rido.evaluate`.
         env_kwargs: arguments of the environment, with an id.
         deterministic: whether agents take their most likely action or sample one.
         confidence: probability that no policy is wrongly called the best.
         tolerance: difference that does not matter: stop when the leader is surely not worse than any other by more.
         seed: what all randomness comes from; drawn and reported if not given.
+        reseed: as in :func:`rido.evaluate`; without it there are no common seeds, and nothing is gained by pairing.
         num_envs: environments to run side by side, in each worker. It does not change the result.
         workers: processes to collect in. They do not change the result.
         simulator: as in :func:`rido.evaluate`.
@@ -85,10 +89,13 @@ def compare(
     gamma = checks.discount("gamma", gamma)
     if factory.is_simulator(env):
         raise ValueError("env must be an environment, got a simulator of your own: tell rido.Race its trajectories")
+    env = factory.import_environment(env)
     named = named_policies(policies)
     if simulator is None and factory.is_in_jax(env):
         simulator = "jax"
-    horizon = factory.resolve_horizon(env, horizon, gamma, in_jax=simulator == "jax")
+    if simulator == "jax":
+        factory.refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
+    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, in_jax=simulator == "jax")
     budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
     settings: dict[str, Any] = dict(
         horizon=horizon, budget=budget, gamma=gamma, confidence=confidence, tolerance=tolerance
@@ -105,6 +112,8 @@ def compare(
         env_kwargs=env_kwargs,
         num_envs=num_envs,
         deterministic=deterministic,
+        **({"end_on_truncation": True} if end_on_truncation else {}),
+        **({} if reseed else {"reseed": False}),
         **({} if trust else {"trust": False}),
     )
     lineup = Lineup(make, named, switching=factory.switches_policies(simulator))
@@ -123,6 +132,8 @@ def compare(
                 "environment": environment_name(env),
                 "env_kwargs": repr(dict(env_kwargs or {})),
                 "deterministic": deterministic,
+                "end_on_truncation": bool(end_on_truncation),
+                "reseed": bool(reseed),
                 **settings,
                 **identity,
                 "seed": seed,

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from rido.core import checks
 from rido.critics.base import Critic
 from rido.critics.selection import RESET_SHARE
+from rido.evaluation.extension import Goal, all_goals
 from rido.evaluation.loop import Task, run_task
 from rido.evaluation.recorded import time_spent
 from rido.evaluation.result import Evaluation
@@ -36,6 +37,7 @@ def evaluate(
     *,
     gamma: float,
     horizon: int | None = None,
+    end_on_truncation: bool = False,
     env_kwargs: Mapping[str, Any] | None = None,
     deterministic: bool = True,
     reward_range: tuple[float, float] | None = None,
@@ -47,6 +49,7 @@ def evaluate(
     strategy: StrategyName | Strategy | Callable[..., Strategy] = "adaptive",
     critic: CriticName | Callable[..., Any] | None = None,
     seed: int | None = None,
+    reseed: bool = True,
     num_envs: int | None = None,
     workers: int = 1,
     simulator: SimulatorName | Callable[..., Simulator] | None = None,
@@ -63,13 +66,16 @@ def evaluate(
     Args:
         env: a Gymnasium id, a function that makes an environment, an environment, a VectorEnv without autoreset, an
             environment in JAX (see :func:`rido.jax.adapt`), or any simulator of your own with a method
-            ``rollout(lengths, seeds)``.
+            ``rollout(lengths, seeds)``; or the "module:attribute" of one.
         policy: an SB3 model or the path of its zip, an npz or an agent that comes with rido ("rido:pendulum"), a
             function of a batch of observations, "random", or "module:attribute"; in JAX a function of one observation.
             Not needed for the paper's domains (``rido/LQG-v0`` and so on) and simulators of your own.
         gamma: discount factor in (0, 1].
         horizon: steps over which the return is summed. If not given, as many as leave out 0.1% of the return
-            of constant rewards, or the environment's own time limit if that is less.
+            of constant rewards, or the environment's own time limit if that is less; a function that makes an
+            environment is called once more for it. A longer horizon lifts that limit, and the result says so.
+        end_on_truncation: whether the environment's own truncation ends an episode, after which all rewards are 0, as
+            in SB3's ``evaluate_policy``. If not, the time limit is lifted, and another truncation is an error.
         env_kwargs: arguments of the environment, with an id.
         deterministic: whether an agent takes its most likely action or samples one.
         reward_range: lowest and highest possible reward. The result then has a ``guaranteed_interval`` too, which holds
@@ -90,6 +96,8 @@ def evaluate(
             one fitted on the first trajectories, which then serve for nothing else; "auto" for what promises the least
             error, which may be none. In JAX it is a function of one observation, and runs on the device.
         seed: what all randomness comes from; drawn and reported if not given.
+        reseed: whether each trajectory's reset gets a seed of its own. Where seeding takes most of the time, as in
+            Atari games, False seeds each environment once. The result is then not reproducible, and warns of it.
         num_envs: environments to run side by side, in each worker. It does not change the result.
         workers: processes to collect in. They do not change the result, and pay where a step of the environment is
             slow; see :class:`rido.simulators.parallel.processes.WorkerSimulator`.
@@ -99,7 +107,8 @@ def evaluate(
             more; then an error names the trajectory, its seed and its step. A call in this process cannot be
             interrupted, so one worker collects where ``workers`` is 1, with the same result. If not given, workers
             wait for 300 seconds, and this process for ever.
-        run: a file that records the run. If it exists, the run resumes. Policies, critics and simulators are known by
+        run: a file that records the run. If it exists, the run resumes; with a larger budget or a smaller ``until``
+            it is extended, unless it has a critic or a time budget. Policies, critics and simulators are known by
             their content, or by an attribute ``fingerprint`` if they have one.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
         trust: whether the files of an SB3 zip may run code when they are loaded. Agents made of the classes of SB3,
@@ -115,6 +124,8 @@ def evaluate(
     """
     started = time.monotonic()
     gamma = checks.discount("gamma", gamma)
+    if simulator != "jax":
+        env = factory.import_environment(env)
     own = factory.is_simulator(env)
     if own:
         factory.refuse_ignored(
@@ -125,10 +136,14 @@ def evaluate(
             simulator=simulator,
             step_timeout=step_timeout,
             deterministic=deterministic,
+            end_on_truncation=end_on_truncation,
+            reseed=reseed,
         )
     elif simulator is None and factory.is_in_jax(env):
         simulator = "jax"
-    horizon = factory.resolve_horizon(env, horizon, gamma, in_jax=simulator == "jax")
+    if simulator == "jax":
+        factory.refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
+    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, in_jax=simulator == "jax")
     settings, until = _resolve_strategy(strategy, until, has_critic=critic is not None)
     make = settings.begin if isinstance(settings, Strategy) else settings
     if reward_range is not None:
@@ -162,6 +177,11 @@ def evaluate(
             if isinstance(settings, Adaptive) and settings.reset_price == 0:
                 chosen = partial(make, reset_price=timing.costs.reset_price)
         first = chosen(horizon=horizon, budget=size, gamma=gamma)
+        goals = [Goal.of(first)] if time_budget is not None else all_goals(run, first)
+        if len(goals) > 1:  # a run that is extended is replayed from its beginning
+            if isinstance(settings, Adaptive) and settings.extendable:
+                chosen = partial(make, until=goals[0].until)
+            first = chosen(horizon=horizon, budget=goals[0].budget, gamma=gamma)
         able, control, on_device = describe(running), critic, critic is None
         if able.jax_critics and callable(critic):
             from rido.critics.jax import JaxCritic
@@ -178,6 +198,7 @@ def evaluate(
         return Task(
             make=chosen,
             strategy=first,
+            goals=tuple(goals),
             critic=control,
             summing=summing,
             max_resets=2 * first.budget if max_resets is None else checks.integer("max_resets", max_resets, least=2),
@@ -201,12 +222,17 @@ def evaluate(
         env_kwargs=env_kwargs,
         num_envs=num_envs,
         deterministic=deterministic,
-        **({} if trust else {"trust": False}),  # simulators of the user's own need not know it
+        # Simulators of the user's own need not know these.
+        **({} if trust else {"trust": False}),
+        **({"end_on_truncation": True} if end_on_truncation else {}),
+        **({} if reseed else {"reseed": False}),
     )
     try:
         configuration = {
             "env_kwargs": repr(dict(env_kwargs or {})),
             "deterministic": deterministic,
+            "end_on_truncation": bool(end_on_truncation),
+            "reseed": bool(reseed),
             **({} if run is None else identities(env, running)),
         }
         name = None if isinstance(env, str) else describe(running).environment

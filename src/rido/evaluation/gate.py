@@ -35,8 +35,8 @@ class Gate:
     fails when all are surely worse than the baseline. Otherwise both are undecided.
 
     Surely: by the bounds of :class:`rido.Race`, which hold at every look. With K policies there are K - 1 differences
-    to the baseline. So a gate passes wrongly with a probability of at most ``(1 - confidence) / 2``, and fails wrongly
-    with at most that too.
+    to the baseline, and each bound fails with a probability of ``(1 - confidence) / K``. So a gate passes wrongly with
+    less than ``1 - confidence``, and fails wrongly with less than that too.
 
     Attributes:
         kind: "better" or "not-worse".

@@ -6,6 +6,7 @@ import math
 import os
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -20,11 +21,12 @@ from rido.core.trajectories import concatenate
 from rido.critics.fitted import FittedCritic
 from rido.critics.selection import RESET_SHARE, CriticChoice
 from rido.evaluation.collector import Collector
+from rido.evaluation.extension import Goal, ask_for_goals, record_goals
 from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Pace, TimeBudget
 from rido.simulators.base import Simulator, describe, trajectory_seeds
-from rido.storage.runfile import REWARD_RANGE, RunFile
+from rido.storage.runfile import REMARKS, REWARD_RANGE, RunFile
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import interval_warnings, width_warnings
 
@@ -40,7 +42,8 @@ class Task:
 
     Attributes:
         make: makes a strategy for a horizon, a budget and a discount factor.
-        strategy: the strategy to begin with.
+        strategy: the strategy to begin with, made for the first goal.
+        goals: what to spend or to reach; later ones extend a recorded run.
         critic: the control variate that was asked for.
         summing: whether rewards stay on the simulator's device, and only sums over them are known.
         max_resets: resets at most.
@@ -56,6 +59,7 @@ class Task:
 
     make: Callable[..., Strategy]
     strategy: Strategy
+    goals: tuple[Goal, ...]
     critic: str | Callable[..., Any] | None
     summing: bool
     max_resets: int
@@ -94,18 +98,9 @@ def reset_reserve(max_resets: int, reset_cost: float, budget: int) -> int:
 
 def run_task(task: Task, simulator: Simulator, environment: str, configuration: Mapping[str, Any]) -> Evaluation:
     """Runs the loop of asking, collecting and telling, and puts the result together."""
-    strategy, seed = task.strategy, task.seed
-    able = describe(simulator)
-    acting = able.policy
+    strategy, timing = task.strategy, task.timing
+    acting = describe(simulator).policy
     policy = "its own policy" if acting is None else acting.name
-    notes = (
-        []
-        if acting is None or acting.reproducible
-        else [f"{policy} draws random numbers that the seed does not control"]
-    )
-    notes += able.notes
-    if task.timing is not None:
-        notes.append("how much was collected depended on the speed of the machine, not on the seed")
     choice = CriticChoice.resolve(task.critic, simulator)
     least = strategy.least_budget
     if (choice.critic or choice.extractor) and task.reserve and task.first_budget - task.reserve < least:
@@ -113,35 +108,48 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
             f"budget must pay for {_LEAST_RESETS} resets at reset_cost={task.reset_cost:g} and {least} transitions of "
             f"full-length trajectories, {task.reserve + least} in all, got {task.first_budget}"
         )
-    record = None
-    if task.run is not None:
-        record = RunFile(
-            task.run,
-            {
-                "environment": environment,
-                "policy": policy,
-                "strategy": type(strategy).__name__.lower(),
-                "horizon": strategy.horizon,
-                "budget": strategy.budget if task.timing is None else task.timing.budget,
-                "first_budget": task.first_budget if task.timing is not None else None,
-                "time_budget": [task.timing.seconds] if task.timing is not None else [],
-                "costs": list(astuple(task.timing.costs)) if task.timing is not None else [],
-                "gamma": strategy.gamma,
-                "options": strategy.options,
-                "critic": choice.name,
-                "critic_fingerprint": choice.fingerprint,
-                "resets": [task.max_resets, task.reset_cost] if choice.name != "none" else [],
-                **configuration,
-                "seed": seed,
-            },
-            defaults={"seed": secrets.randbits(64)},
-        )
-        seed = record.configuration["seed"]
+    if task.run is None:
+        return _run(task, simulator, environment, policy, choice, None)
+    described = {
+        "environment": environment,
+        "policy": policy,
+        "strategy": type(strategy).__name__.lower(),
+        "horizon": strategy.horizon,
+        "time_budget": [] if timing is None else [timing.seconds],
+        "budget": strategy.budget if timing is None else timing.budget,
+        "first_budget": None if timing is None else task.first_budget,
+        "costs": [] if timing is None else list(astuple(timing.costs)),
+        "gamma": strategy.gamma,
+        "options": strategy.options,
+        "critic": choice.name,
+        "critic_fingerprint": choice.fingerprint,
+        "resets": [task.max_resets, task.reset_cost] if choice.name != "none" else [],
+        **configuration,
+        "seed": task.seed,
+    }
+    with RunFile(task.run, described, defaults={"seed": secrets.randbits(64)}) as record:
+        record_goals(record, task.goals, strategy)
+        return _run(task, simulator, environment, policy, choice, record)
+
+
+def _run(
+    task: Task, simulator: Simulator, environment: str, policy: str, choice: CriticChoice, record: RunFile | None
+) -> Evaluation:
+    """Runs a task whose run file, if there is one, is open."""
+    strategy, able = task.strategy, describe(simulator)
+    notes: list[str] = []
+    if able.policy is not None and not able.policy.reproducible:
+        notes.append(f"{policy} draws random numbers that the seed does not control")
+    notes += able.notes
+    if task.timing is not None:
+        notes.append("how much was collected depended on the speed of the machine, not on the seed")
+    seed = task.seed if record is None else record.configuration["seed"]
     entropy = secrets.randbits(64) if seed is None else seed
     if record is None or not any(True for _ in record.pieces()):  # a run that resumes has noted it
         notes += able.check_seeds(trajectory_seeds(entropy, 0, 2))
     if record is not None:
         notes = record.add_notes(notes)
+        record.add_notes(describe(simulator).remarks, REMARKS)
     reproducible = not notes
     notes += choice.notes
     collector = Collector(
@@ -155,29 +163,28 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
         reward_range=task.reward_range,
     )
     planning = -time.perf_counter()
-    try:
-        with Progress(strategy.budget, shown=task.progress) as bar:
-            strategy = _spend(task, choice, collector, bar)
-        if late := [note for note in collector.notes if note not in notes]:
-            reproducible = False
-            notes += late if record is None else [note for note in record.add_notes(late) if note not in notes]
-        estimate, guaranteed = strategy.estimate(), None
-        if task.reward_range is not None:
-            guaranteed = strategy.guaranteed_interval(task.reward_range)
-            if record is not None:
-                record.set(REWARD_RANGE, task.reward_range)
-        if collector.critic is not None:
-            most = task.affordable_resets
-            if task.timing is not None and task.timing.costs.per_reset > 0:
-                left = max(0.0, task.timing.ends - time.monotonic())
-                most = max(_LEAST_RESETS, min(most, int(left / task.timing.costs.per_reset)))
-                most = collector.get_or_set("resets", most)
-            collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
-            estimate = estimate.plus(collector.starts)
-            collector.finish_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
-    finally:
+    with Progress(task.goals[-1].budget, shown=task.progress) as bar:
+        strategy = _spend(task, choice, collector, bar)
+    if late := [note for note in collector.notes if note not in notes]:
+        reproducible = False
+        notes += late if record is None else [note for note in record.add_notes(late) if note not in notes]
+    remarks = list(describe(simulator).remarks)
+    if record is not None:
+        remarks = record.add_notes(remarks, REMARKS)
+    estimate, guaranteed = strategy.estimate(), None
+    if task.reward_range is not None:
+        guaranteed = strategy.guaranteed_interval(task.reward_range)
         if record is not None:
-            record.close()
+            record.set(REWARD_RANGE, task.reward_range)
+    if collector.critic is not None:
+        most = task.affordable_resets
+        if task.timing is not None and task.timing.costs.per_reset > 0:
+            left = max(0.0, task.timing.ends - time.monotonic())
+            most = max(_LEAST_RESETS, min(most, int(left / task.timing.costs.per_reset)))
+            most = collector.get_or_set("resets", most)
+        collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
+        estimate = estimate.plus(collector.starts)
+        collector.finish_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
     planning += time.perf_counter()
     return Evaluation(
         estimate=estimate,
@@ -192,6 +199,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
         seconds=collector.seconds,
         planning_seconds=max(0.0, planning - collector.busy_seconds),
         warnings=(*notes, *strategy.warnings(), *width_warnings(task.until, estimate)),
+        remarks=tuple(remarks),
         critic="none" if collector.critic is None else collector.critic.name,
         critic_gain=math.nan if collector.critic is None else critic_gain(collector.plain, estimate.standard_error),
         resets=collector.resets,
@@ -207,8 +215,8 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
     if task.reserve and (choice.critic is not None or choice.extractor is not None):
         strategy = task.make(horizon=strategy.horizon, budget=strategy.budget - task.reserve, gamma=strategy.gamma)
     collector.critic = choice.critic
-    pace = Pace(task.timing, strategy.horizon, collector, task.reserve)
-    while (schedule := pace.ask(strategy)) is not None:
+    pace, goals = Pace(task.timing, strategy.horizon, collector, task.reserve), deque(task.goals[1:])
+    while (schedule := ask_for_goals(strategy, goals, pace.ask)) is not None:
         if not collector.summing:
             _check_memory(schedule)
         if choice.extractor is not None and collector.trajectories == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from rido.core.digits import to_digits
 from rido.core.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class Progress:
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as RichProgress
 
-            columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+            text = TextColumn("{task.description}", markup=False)
+            columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), text)
             self._bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task("", total=self._budget)
             self._bar.start()
@@ -48,8 +50,10 @@ class Progress:
             self._bar.advance(self._task, transitions)
 
     def show(self, estimate: Estimate) -> None:
-        """Shows an estimate beside the bar."""
-        self.describe(f"{estimate.value:.5g} +- {estimate.standard_error:.2g}")
+        """Shows an estimate beside the bar, with the interval that a result prints."""
+        if self._bar is not None:
+            value, low, high = to_digits(estimate.value, *estimate.interval())
+            self.describe(f"{value}, 95% interval [{low}, {high}]")
 
     def describe(self, text: str) -> None:
         """Shows a text beside the bar."""

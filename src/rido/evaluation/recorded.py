@@ -17,11 +17,21 @@ from rido.core.moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
 from rido.critics.selection import RESET_SHARE
+from rido.evaluation.extension import recorded_goals
 from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
 from rido.storage.database import recognise
-from rido.storage.runfile import AGENT_DISCOUNT, COMPARISON, FITTED_CRITIC, NOTES, REWARD_RANGE, RunFile, RunFileError
+from rido.storage.runfile import (
+    AGENT_DISCOUNT,
+    COMPARISON,
+    FITTED_CRITIC,
+    NOTES,
+    REMARKS,
+    REWARD_RANGE,
+    RunFile,
+    RunFileError,
+)
 from rido.strategies.diagnostics import width_warnings
 
 
@@ -84,7 +94,7 @@ def read_run(path: str | Path) -> RecordedRun:
     plain, signal = (RewardMoments(configuration["horizon"], gamma=configuration["gamma"]) for _ in range(2))
     fitted = configuration.pop(FITTED_CRITIC, None) is not None
     configuration.pop(AGENT_DISCOUNT, None)
-    notes = configuration.pop(NOTES, [])
+    notes, remarks = configuration.pop(NOTES, []), configuration.pop(REMARKS, [])
     edges = configuration.pop(REWARD_RANGE, None)
     reward_range = None if edges is None else (edges[0], edges[1])
     measured = configuration["costs"][2] if configuration["costs"] else 0
@@ -123,7 +133,7 @@ def read_run(path: str | Path) -> RecordedRun:
     critic = "none" if fitted and not signal.transitions else milestone.critic
     warnings = milestone.warnings
     if complete and critic == "none":  # with a critic, the last milestone has this warning
-        until = configuration["options"].get("until")
+        until = recorded_goals(configuration)[-1].until
         if until is not None and configuration["critic"] != "none":  # kept narrower for resets that were not taken
             until /= math.sqrt(1 - RESET_SHARE)
         warnings += width_warnings(until, last)
@@ -140,6 +150,7 @@ def read_run(path: str | Path) -> RecordedRun:
         seconds=sum(piece.seconds for piece in pieces),
         planning_seconds=math.nan,
         warnings=warnings,
+        remarks=tuple(remarks),
         critic=critic,
         critic_gain=math.nan if critic == "none" else critic_gain(plain, last.standard_error),
         resets=reset_count,

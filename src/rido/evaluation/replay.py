@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from rido.core.trajectories import concatenate
 from rido.critics.base import AgentCritic, Signal
 from rido.critics.fitted import agent_value
 from rido.evaluation.collector import pilot_of
+from rido.evaluation.extension import ask_for_goals, recorded_goals
 from rido.evaluation.loop import reset_reserve
 from rido.policies.base import ValueFunction
 from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, Milestone, Piece
@@ -75,7 +77,7 @@ def _ask_and_tell(
     if configuration["resets"] and (first.signal is not None or first.features is not None):
         max_resets, reset_cost = configuration["resets"]
         reserve = reset_reserve(max_resets, reset_cost, budget)
-    strategy = make(budget=budget - reserve)
+    strategy, goals = make(budget=budget - reserve), deque(recorded_goals(configuration)[1:])
     estimates: list[Estimate] = []
     starts: list[NDArray[np.float64]] = []
     for milestone, pieces in zip(milestones, rounds, strict=True):
@@ -84,7 +86,7 @@ def _ask_and_tell(
             continue
         if configuration["time_budget"]:
             strategy.change_budget(configuration[f"budget of round {milestone.round}"])
-        schedule = strategy.ask()
+        schedule = ask_for_goals(strategy, goals)
         told = [piece.trajectories if piece.signal is None else piece.signal for piece in pieces]
         starts += [piece.starts for piece in pieces if piece.starts is not None]
         if pieces[0].features is not None:  # the pilot, by which a critic was chosen
@@ -109,7 +111,7 @@ def _ask_and_tell(
         estimates.append(strategy.estimate().plus(values) if values.size > 1 else strategy.estimate())
     if configuration["time_budget"]:
         strategy.change_budget(configuration.get(f"budget of round {len(milestones)}", strategy.budget))
-    return estimates, strategy.ask() is None
+    return estimates, ask_for_goals(strategy, goals) is None
 
 
 def _agent_signal(configuration: Mapping[str, Any], pieces: Sequence[Piece]) -> Signal:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rido.core.digits import to_digits
 from rido.core.estimate import Estimate
 from rido.core.moments import Moments, rescale
 from rido.core.scaling import excess_exponent, scaled_number
@@ -40,6 +41,7 @@ class Evaluation:
         seconds: time that collecting took, planning not counted.
         planning_seconds: time that planning and statistics took.
         warnings: what the reader should know before trusting the numbers.
+        remarks: what else the reader may want to know: a time limit that was lifted, statistics that were frozen.
         critic: name of the critic that carried the estimate: "policy", "fit", a function's name, or "none".
         critic_gain: how many times the variance would have been larger without the critic, at equal transitions and
             under the best schedule for plain rewards; NaN where there is no critic or the data does not tell.
@@ -62,6 +64,7 @@ class Evaluation:
     seconds: float
     planning_seconds: float
     warnings: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     critic: str = "none"
     critic_gain: float = math.nan
     resets: int = 0
@@ -91,15 +94,15 @@ class Evaluation:
 
     def summary(self) -> str:
         """Returns what was found, in a few lines."""
-        low, high = self.interval()
+        value, low, high = to_digits(self.value, *self.interval())
         lines = [
-            f"{self.policy} in {self.environment}: {self.value:.6g}, 95% interval [{low:.6g}, {high:.6g}]",
+            f"{self.policy} in {self.environment}: {value}, 95% interval [{low}, {high}]",
             f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.schedule.horizon} "
             f"steps, gamma {self.estimate.gamma:g}, strategy {self.strategy}",
         ]
         if self.reward_range is not None and self.guaranteed_interval is not None:
-            (lowest, highest), (least, most) = self.reward_range, self.guaranteed_interval
-            lines.insert(1, f"guaranteed for rewards in [{lowest:.6g}, {highest:.6g}]: [{least:.6g}, {most:.6g}]")
+            (lowest, highest), (_, low, high) = self.reward_range, to_digits(self.value, *self.guaranteed_interval)
+            lines.insert(1, f"guaranteed for rewards in [{lowest:.6g}, {highest:.6g}]: [{low}, {high}]")
         if math.isfinite(self.uniform_transitions) and self.strategy != "uniform":
             least, most = self.uniform_transitions_interval
             about = f"about {_rounded(self.uniform_transitions)} transitions"
@@ -112,6 +115,7 @@ class Evaluation:
         lines.append(
             f"{full:,} trajectories of full length: outcomes rarer than 1 in {max(1, full // 3)} may be unseen"
         )
+        lines += self.remarks
         return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,6 +152,7 @@ class Evaluation:
             "reward_range": _plain(self.reward_range),
             "guaranteed_interval": _plain(self.guaranteed_interval),
             "warnings": list(self.warnings),
+            "remarks": list(self.remarks),
         }
 
     def plot(self, ax: Axes | None = None) -> Axes:

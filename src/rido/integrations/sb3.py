@@ -2,60 +2,82 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import re
+import secrets
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
-from scipy.special import stdtrit
 
 from rido.core import checks
+from rido.core.estimate import Estimate
 from rido.evaluation.evaluate import CriticName, evaluate
 from rido.evaluation.result import Evaluation
 from rido.strategies import Strategy
-from rido.strategies.names import StrategyName
+from rido.strategies.names import STRATEGIES, StrategyName
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback, EventCallback
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecMonitor, VecNormalize
+    from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
+
+    from rido.integrations.eval_envs import Episodes, EvalEnvs
 except ImportError as error:
     raise ImportError('rido.integrations.sb3 needs stable-baselines3: pip install "rido[sb3]"') from error
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
+_STATISTICS = "vecnormalize.pkl"  # beside best_model.zip, where rido.evaluate looks for it
+
 
 class EvalCallback(EventCallback):
     """Evaluates the agent every so often, and keeps the best one; what SB3's ``EvalCallback`` does, with error bars.
 
-    It logs ``eval/mean_reward``, ``eval/ci_low``, ``eval/ci_high`` and ``eval/transitions``. A model counts as better
-    than the best one so far, and is saved, only when it is better by more than the error of both evaluations. Where
-    the training environment is a ``VecNormalize``, observations are normalised as they are at that time in training;
-    rewards never are.
+    It takes SB3's arguments in SB3's order. It logs ``eval/mean_reward``, ``eval/mean_ep_length``,
+    ``eval/success_rate`` where the environment's info has ``is_success``, ``eval/ci_low``, ``eval/ci_high`` and
+    ``eval/transitions``. Every evaluation has the same seeds, and the rewards of the best model are remembered: a new
+    model is compared with it trajectory by trajectory, and is saved when it is better by more than the error of that
+    difference. Where the training environment is a ``VecNormalize``, observations are normalised as they are at that
+    time in training; rewards never are.
 
     Args:
-        eval_env: an id, a function that makes an environment, an environment, or a ``DummyVecEnv`` of some.
+        eval_env: an id, a function that makes an environment, an environment, or a ``VecEnv``.
         callback_on_new_best: called when there is a new best model.
         callback_after_eval: called after every evaluation.
-        budget: transitions of one evaluation, in place of a number of episodes.
-        eval_freq: evaluate at every ``eval_freq``-th call of the callback.
-        log_path: folder of ``evaluations.npz``: ``timesteps`` and ``results`` (as SB3 writes them, with one column),
-            ``ci_low``, ``ci_high``, ``transitions``.
-        best_model_save_path: folder of ``best_model.zip``.
+        n_eval_episodes: episodes of one evaluation, of which each counts as ``horizon`` transitions. A single one
+            leaves nothing to plan, and strategy "uniform" runs it.
+        eval_freq: evaluate at every ``eval_freq``-th call of the callback; never if it is not positive.
+        log_path: folder of ``evaluations.npz``, which readers of SB3's file read: ``timesteps``, ``results``,
+            ``ep_lengths`` and ``successes`` have two columns. Those of ``results`` have the value as their mean and its
+            standard error as theirs. ``ci_low``, ``ci_high`` and ``transitions`` are new.
+        best_model_save_path: folder of ``best_model.zip``, with ``vecnormalize.pkl`` where training has a
+            ``VecNormalize``. :func:`rido.evaluate` uses both.
         deterministic: whether the agent takes its most likely action or samples one.
+        render: whether to render every step.
         verbose: 1 to print each result.
+        warn: whether to warn of what an evaluation warns of.
+        budget: transitions of one evaluation; ``n_eval_episodes * horizon`` if not given.
         gamma: discount factor; 1, as in SB3's mean reward, if not given.
-        horizon: steps over which the return is summed; the environment's time limit if not given and gamma is 1.
+        horizon: steps over which the return is summed. If not given and gamma is 1, the environment's time limit; where
+            it declares none, the length of the first episode that it truncates under random actions.
         strategy: as in :func:`rido.evaluate`.
-        critic: as in :func:`rido.evaluate`; "policy" lets the agent's own value function carry the estimate.
+        critic: as in :func:`rido.evaluate`; "policy" uses the agent's own value function as a control variate.
         confidence: of the interval, and of the error by which a new best model must be better.
-        seed: what the evaluations' randomness comes from; every evaluation has its own part of it.
+        seed: what the evaluations' randomness comes from; drawn if not given, and the same for all evaluations.
 
     Attributes:
         best_mean_reward: value of the best model.
         last_mean_reward: value of the last evaluation.
         last_evaluation: all of the last evaluation.
+        budget: transitions of one evaluation.
+        evaluations_timesteps: training steps before each evaluation.
+        evaluations_results: for each evaluation, what ``results`` has in the file.
+        evaluations_length: for each evaluation, the mean length of an episode, twice.
+        evaluations_successes: for each evaluation, the success rate, twice.
 
     Example:
         >>> from stable_baselines3 import PPO
@@ -71,13 +93,16 @@ class EvalCallback(EventCallback):
         eval_env: str | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any] | VecEnv,
         callback_on_new_best: BaseCallback | None = None,
         callback_after_eval: BaseCallback | None = None,
-        *,
-        budget: int,
+        n_eval_episodes: int = 5,
         eval_freq: int = 10_000,
         log_path: str | Path | None = None,
         best_model_save_path: str | Path | None = None,
         deterministic: bool = True,
+        render: bool = False,
         verbose: int = 1,
+        warn: bool = True,
+        *,
+        budget: int | None = None,
         gamma: float = 1.0,
         horizon: int | None = None,
         strategy: StrategyName | Strategy | Callable[..., Strategy] = "adaptive",
@@ -89,107 +114,170 @@ class EvalCallback(EventCallback):
         self.callback_on_new_best = callback_on_new_best
         if callback_on_new_best is not None:
             callback_on_new_best.parent = self
-        self.eval_env = _plain(eval_env)
-        self.eval_freq = checks.integer("eval_freq", eval_freq, least=1)
+        gamma = checks.discount("gamma", gamma)
+        self.eval_env = eval_env
+        self._envs = EvalEnvs(eval_env, gamma=gamma, horizon=horizon, render=render)
+        self.n_eval_episodes = checks.integer("n_eval_episodes", n_eval_episodes, least=1)
+        if budget is None and n_eval_episodes == 1 and strategy == "adaptive":
+            strategy = "uniform"
+        budget = self.n_eval_episodes * self._envs.horizon if budget is None else budget
+        self.budget = checks.integer("budget", budget, least=1)
+        self.eval_freq = eval_freq
         self.log_path = None if log_path is None else Path(log_path) / "evaluations.npz"
         self.best_model_save_path = None if best_model_save_path is None else Path(best_model_save_path)
+        self.warn = warn
         self.confidence = checks.probability("confidence", confidence)
         self.best_mean_reward = -math.inf
         self.last_mean_reward = -math.inf
         self.last_evaluation: Evaluation | None = None
         self._options: dict[str, Any] = {
-            "budget": checks.integer("budget", budget, least=1),
-            "gamma": checks.discount("gamma", gamma),
-            "horizon": horizon,
+            "budget": self.budget,
+            "gamma": gamma,
+            "horizon": self._envs.horizon,
             "strategy": strategy,
             "critic": critic,
             "deterministic": deterministic,
         }
-        self._seeds = np.random.default_rng(seed)
-        self._best: Evaluation | None = None
-        self._log: list[tuple[int, float, float, float, int]] = []
+        if isinstance(strategy, str):  # raises before any training if the budget does not suffice
+            checks.choice("strategy", strategy, get_args(StrategyName))
+            STRATEGIES[strategy](horizon=self._envs.horizon, budget=self.budget, gamma=gamma)
+        self._seed = secrets.randbits(32) if seed is None else checks.integer("seed", seed, least=0)
+        self._best: Episodes | None = None  # of the best model
+        self._warned: set[str] = set()
+        self.evaluations_timesteps: list[int] = []
+        self.evaluations_results: list[list[float]] = []
+        self.evaluations_length: list[list[float]] = []
+        self.evaluations_successes: list[list[float]] = []
+        self._intervals: list[tuple[float, float, int]] = []
 
     def _init_callback(self) -> None:
         for folder in (self.best_model_save_path, self.log_path.parent if self.log_path is not None else None):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
+        training = self.model.get_vec_normalize_env()
+        evaluating = unwrap_vec_normalize(self.eval_env) if isinstance(self.eval_env, VecEnv) else None
+        if training is None and evaluating is not None and evaluating.norm_obs:
+            raise ValueError("eval_env must not be a VecNormalize where the training environment is none: wrap both")
+        folder = self.best_model_save_path
+        if training is None and folder is not None and (folder / _STATISTICS).exists():
+            self._warn(f"{folder / _STATISTICS} is not of this training, but rido.evaluate will use it: move it away")
         if self.callback_on_new_best is not None:
             self.callback_on_new_best.init_callback(self.model)
 
     def _on_step(self) -> bool:
-        if self.n_calls % self.eval_freq != 0:
+        if self.eval_freq <= 0 or self.n_calls % self.eval_freq != 0:
             return True
-        result = self._evaluate()
-        self._record(result)
+        self._share_statistics()
+        result, episodes = self._evaluate()
         going_on = True
-        if self._best is None or _is_better(result, self._best, self.confidence):
+        if self._is_best(result, episodes):
             if self.verbose >= 1:
                 print("New best mean reward!")
-            self._best = result
+            self._best = episodes
             self.best_mean_reward = result.value
             if self.best_model_save_path is not None:
-                self.model.save(self.best_model_save_path / "best_model")
+                self._save(self.best_model_save_path)
             if self.callback_on_new_best is not None:
                 going_on = self.callback_on_new_best.on_step()
         return going_on and self._on_event()
 
-    def _evaluate(self) -> Evaluation:
-        seed = int(self._seeds.integers(1 << 32))
-        return evaluate(self.eval_env, self.model, seed=seed, progress=False, **self._options)
+    def _share_statistics(self) -> None:
+        """Gives the statistics of training to an evaluation environment that has a VecNormalize, as SB3 does."""
+        training = self.model.get_vec_normalize_env()
+        evaluating = unwrap_vec_normalize(self.eval_env) if isinstance(self.eval_env, VecEnv) else None
+        if training is not None and evaluating is not None:
+            if training.norm_obs:
+                evaluating.obs_rms = copy.deepcopy(training.obs_rms)
+            evaluating.ret_rms = copy.deepcopy(training.ret_rms)
 
-    def _record(self, result: Evaluation) -> None:
-        """Writes one result into the logger, the file and the terminal."""
-        low, high = result.interval(self.confidence)
+    def _is_best(self, result: Evaluation, episodes: Episodes) -> bool:
+        if self._best is None:
+            return True
+        difference = episodes.difference(self._best, self._options["gamma"])
+        if difference is None:
+            return result.value > self.best_mean_reward
+        return _is_better(difference, self.confidence)
+
+    def _evaluate(self) -> tuple[Evaluation, Episodes]:
+        episodes = Episodes(self._envs.horizon)
+        result = evaluate(
+            self._envs.open(episodes, self.model.observation_space),
+            self.model,
+            simulator=self._envs.simulator(episodes),
+            seed=self._seed,
+            progress=False,
+            **self._options,
+        )
         self.last_evaluation = result
         self.last_mean_reward = result.value
-        self._log.append((self.num_timesteps, result.value, low, high, result.transitions))
+        for warning in result.warnings:
+            self._warn(warning)
+        if self._envs.probed and episodes.unfinished:
+            self._warn(f"episodes are longer than {self._envs.horizon} steps, and the rest is left out: give a horizon")
+        self._record(result, episodes)
+        return result, episodes
+
+    def _record(self, result: Evaluation, episodes: Episodes) -> None:
+        """Writes one result into the logger, the file and the terminal."""
+        low, high = result.interval(self.confidence)
+        length, success = episodes.mean_length, episodes.success_rate
+        half = math.sqrt(2) * result.standard_error if math.isfinite(result.standard_error) else 0.0
+        self.evaluations_timesteps.append(self.num_timesteps)
+        self.evaluations_results.append([result.value - half, result.value + half])
+        self.evaluations_length.append([length, length])
+        self._intervals.append((low, high, result.transitions))
+        if success is not None:
+            self.evaluations_successes.append([success, success])
         if self.log_path is not None:
-            timesteps, values, lows, highs, transitions = map(np.array, zip(*self._log, strict=True))
-            np.savez(
-                self.log_path,
-                timesteps=timesteps,
-                results=values[:, None],
-                ci_low=lows,
-                ci_high=highs,
-                transitions=transitions,
-            )
+            self._write(self.log_path)
         if self.verbose >= 1:
             print(f"Eval num_timesteps={self.num_timesteps}, mean_reward={result.value:.6g} [{low:.6g}, {high:.6g}]")
+            print(f"Episode length: {length:.2f}")
         self.logger.record("eval/mean_reward", result.value)
         self.logger.record("eval/ci_low", low)
         self.logger.record("eval/ci_high", high)
+        self.logger.record("eval/mean_ep_length", length)
         self.logger.record("eval/transitions", result.transitions)
+        if success is not None:
+            if self.verbose >= 1:
+                print(f"Success rate: {100 * success:.2f}%")
+            self.logger.record("eval/success_rate", success)
         self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
         self.logger.dump(self.num_timesteps)
 
+    def _write(self, path: Path) -> None:
+        """Writes all evaluations so far, under SB3's names and some more."""
+        low, high, transitions = map(np.array, zip(*self._intervals, strict=True))
+        columns: dict[str, Any] = {"successes": self.evaluations_successes} if self.evaluations_successes else {}
+        np.savez(
+            path,
+            timesteps=self.evaluations_timesteps,
+            results=self.evaluations_results,
+            ep_lengths=self.evaluations_length,
+            ci_low=low,
+            ci_high=high,
+            transitions=transitions,
+            **columns,
+        )
 
-def _is_better(new: Evaluation, best: Evaluation, confidence: float) -> bool:
-    """Whether a result is better than another by more than the error of their difference.
+    def _save(self, folder: Path) -> None:
+        self.model.save(folder / "best_model")
+        if (training := self.model.get_vec_normalize_env()) is not None:
+            training.save(str(folder / _STATISTICS))
 
-    A result of a single full-length trajectory has no standard error; then the larger mean is better, as in SB3.
+    def _warn(self, text: str) -> None:
+        """Warns once; the numbers in a warning change from evaluation to evaluation."""
+        if self.warn and (kind := re.sub(r"\d[\d.,]*", "", text)) not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(text, stacklevel=2)
+
+
+def _is_better(difference: Estimate, confidence: float) -> bool:
+    """Whether a difference of two models is positive by more than its error.
+
+    Where the error says nothing, because two full-length trajectories are not there or all differ alike, it is enough
+    that the difference is positive, as in SB3.
     """
-    error = math.hypot(new.standard_error, best.standard_error)
-    if not math.isfinite(error):
-        return new.value > best.value
-    freedom = min(new.estimate.degrees_of_freedom, best.estimate.degrees_of_freedom)
-    return new.value - best.value > float(stdtrit(freedom, (1 + confidence) / 2)) * error
-
-
-def _plain(env: Any) -> Any:
-    """Returns the Gymnasium environments inside SB3's; anything else as it is.
-
-    VecNormalize is left out because the agent brings the statistics of its training, VecMonitor because only it would
-    be confused by trajectories that stop before the end.
-    """
-    if not isinstance(env, VecEnv):
-        return env
-    while isinstance(env, VecEnvWrapper):
-        if not isinstance(env, VecNormalize | VecMonitor):
-            raise ValueError(f"eval_env must not be wrapped in {type(env).__name__}: give a function that makes it")
-        env = env.venv
-    if not isinstance(env, DummyVecEnv):
-        raise ValueError(f"eval_env must be a DummyVecEnv where it is a VecEnv, got {type(env).__name__}")
-    from gymnasium.vector import AutoresetMode, SyncVectorEnv
-
-    envs = iter(env.envs)
-    return SyncVectorEnv([lambda: next(envs)] * env.num_envs, autoreset_mode=AutoresetMode.DISABLED)
+    if difference.nothing_varied or not math.isfinite(difference.standard_error):
+        return difference.value > 0
+    return difference.value > difference.half_width(confidence)

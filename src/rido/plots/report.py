@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rido.core.digits import to_digits
 from rido.plots.comparison import picture_height, plot_differences, plot_exits, plot_intervals
 from rido.plots.pictures import plot_estimates, plot_schedule, plot_weights
 from rido.plots.style import BLUE, GREY, style
@@ -18,16 +19,18 @@ from rido.plots.style import BLUE, GREY, style
 if TYPE_CHECKING:
     import jinja2
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from rido.evaluation.comparison import Comparison
     from rido.evaluation.recorded import RecordedRun
     from rido.evaluation.result import Evaluation
 
 _INK = "#1d2430"
-_SETTINGS = {
+PAGE_SETTINGS: dict[str, Any] = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
     **{"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"]},
 }
+"""Settings of matplotlib for pictures that become SVG elements."""
 _COLOURS = {_INK: "currentColor", GREY: "currentColor", BLUE: f"var(--main, {BLUE})"}  # in the picture, on the page
 
 
@@ -69,6 +72,8 @@ def report_html(run: RecordedRun) -> str:
     return _template("report.html").render(
         evaluation=evaluation,
         interval=evaluation.interval(),
+        shown=to_digits(evaluation.value, *evaluation.interval()),
+        guaranteed=to_digits(evaluation.value, *(evaluation.guaranteed_interval or (math.nan, math.nan))),
         uniform=uniform if math.isfinite(uniform) and evaluation.strategy != "uniform" else None,
         pictures={title: _svg(draw, title, (3.8, 2.5)) for title, draw in pictures.items()},
         configuration=run.configuration,
@@ -109,18 +114,29 @@ def evaluation_html(evaluation: Evaluation) -> str:
 
 
 def _svg(draw: Callable[..., Axes], title: str, inches: tuple[float, float]) -> str:
-    """Returns a picture as an SVG element that takes the width and the text colour of what is around it."""
-    with style(_SETTINGS | {"svg.hashsalt": title}, extra="report"):
+    with style(PAGE_SETTINGS, extra="report"):
         from matplotlib.figure import Figure
 
-        figure, file = Figure(figsize=inches, layout="constrained"), io.StringIO()
+        figure = Figure(figsize=inches, layout="constrained")
         draw(ax=figure.subplots())
+    return svg_element(figure, title)
+
+
+def svg_element(figure: Figure, title: str) -> str:
+    """Returns a figure as an SVG element that takes the width and the text colour of what is around it.
+
+    Args:
+        figure: drawn with :data:`PAGE_SETTINGS`.
+        title: what the picture shows, for readers who cannot see it; another one for each picture of a page.
+    """
+    file = io.StringIO()
+    with style(PAGE_SETTINGS | {"svg.hashsalt": title}):
         figure.savefig(file, format="svg", transparent=True)
     content = file.getvalue().partition("</defs>")[2]  # drops the date, and styles for the whole page
     content = re.sub(r' id="[a-zA-Z0-9.]+_\d+"', "", content).replace("xlink:href", "href")  # names of groups repeat
     for colour, on_the_page in _COLOURS.items():
         content = content.replace(colour, on_the_page)
-    (width, height), name = (f"{72 * side:g}" for side in inches), html.escape(title)
+    (width, height), name = (f"{72 * side:g}" for side in figure.get_size_inches()), html.escape(title)
     look = "display:block;width:100%;height:auto;stroke-linejoin:round"
     tag = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{name}" style="{look}">'
     return f"{tag}<title>{name}</title>{content}"

@@ -7,6 +7,7 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rido.core.extras import missing_package
 from rido.policies import sb3
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy
@@ -113,7 +114,9 @@ def import_attribute(name: str, reference: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"{name} must be an importable 'module:attribute', got {reference!r}: {error}") from error
+        raise ValueError(
+            f"{name} must be an importable 'module:attribute', got {reference!r}: {missing_package(error)}"
+        ) from error
     if isinstance(found, str):
         raise ValueError(f"{name} {reference!r} must not be a string, got {found!r}")
     return found

@@ -236,6 +236,12 @@ def load_agent(
     digest = hashlib.sha256(path.read_bytes())
     model = _load_model(path, trust)
     vecnormalize, statistics = _load_statistics(path, trust)
+    if vecnormalize is None and _trained_under_vecnormalize(_data(path)):
+        warnings.warn(
+            f"{path.name} was trained under VecNormalize, and its observations are not normalised now: put "
+            "vecnormalize.pkl beside it",
+            stacklevel=2,
+        )
     digest.update(statistics)
     return AgentPolicy(
         model,
@@ -262,7 +268,7 @@ def code_needed(path: str | Path) -> str | None:
 
 def _existing(path: str | Path) -> Path:
     path = Path(path)
-    if not path.is_file():
+    if not path.is_file() and path.suffix != ".zip":
         path = path.with_name(f"{path.name}.zip")
     if not path.is_file():
         raise ValueError(f"policy must be the path of an existing zip, got {path}")
@@ -343,6 +349,11 @@ def _load_statistics(path: Path, trust: bool) -> tuple[Any, bytes]:
             raise ValueError(f"{file} must be written by VecNormalize.save(), got a {type(found).__name__}")
         return found, content
     return None, b""
+
+
+def _trained_under_vecnormalize(data: Mapping[str, Any]) -> bool:
+    """Whether a zip tells so. On-policy agents keep original observations only then; others keep them always."""
+    return "gae_lambda" in data and data.get("_last_original_obs") is not None
 
 
 def _not_an_agent(path: Path, error: Exception) -> ValueError:

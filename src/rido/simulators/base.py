@@ -158,6 +158,7 @@ class Capabilities:
         check_seeds: given two seeds, returns reasons why the same seed does not give the same trajectory, which it
             finds without taking a step. It is called once, before the first trajectory.
         notes: reasons why the same seed may not give the same trajectories. More may be found while collecting.
+        remarks: what else the reader of a result may want to know, such as a time limit that was lifted.
     """
 
     observes: bool = False
@@ -169,6 +170,7 @@ class Capabilities:
     load_policy: Callable[[], Any] = lambda: None
     check_seeds: Callable[[Sequence[int]], tuple[str, ...]] = lambda seeds: ()
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def describe(simulator: Any) -> Capabilities:

@@ -1,27 +1,23 @@
-"""One interface to sub-environments, whether the user passed an id, a function, an environment or a VectorEnv."""
+"""One interface to sub-environments, whether they are single environments or rows of a VectorEnv."""
 
 import copy
-import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from rido.policies.observations import take
 from rido.simulators.base import narrow_seed
+from rido.simulators.wrappers import Wrappers
 
 Slots = NDArray[np.intp]
 Step = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
-
-_MOST_SINGLE = 16  # default number of environments: with more, the policy's time per row hardly falls
-_MOST_VECTORISED = 256  # default number of rows of a vectorised environment
 
 _SIGNATURES = {
     "reset": "Gymnasium's takes seed= and options= and returns (observation, info): update or wrap it (shimmy)",
@@ -96,18 +92,6 @@ def _kind(observation: Any) -> str:
     return f"shape {np.shape(observation)}"
 
 
-def _make_environment(make: Callable[[], Any]) -> gym.Env[Any, Any]:
-    try:
-        env = make()
-    except (ValueError, ImportError, OSError):
-        raise
-    except (Exception, SystemExit) as error:
-        raise ValueError(f"env must make a gymnasium.Env when it is called, but it raised {error!r}") from error
-    if not isinstance(env, gym.Env):
-        raise ValueError(f"env must make a gymnasium.Env when it is called, got {env!r:.80}")
-    return env
-
-
 class Environments(ABC):
     """Independent sub-environments in numbered slots.
 
@@ -145,19 +129,27 @@ class Environments(ABC):
     def close(self) -> None:
         """Closes the environments that were made here."""
 
-    def notes(self) -> list[str]:
-        """Returns reasons, known from how they are made, why the same seed does not give the same trajectory."""
+    def remarks(self) -> list[str]:
+        """Returns what was changed about the environments, for the reader of a result."""
         return []
 
 
 class SingleEnvironments(Environments):
     """A list of ``gymnasium.Env``, of which any can be stepped.
 
-    ``make`` makes one more, up to ``most``; it is None if the user made them.
+    ``make`` makes one more, up to ``most``; it is None if the user made them. Their ``wrappers`` are prepared first.
     """
 
-    def __init__(self, envs: list[gym.Env[Any, Any]], make: Callable[[], gym.Env[Any, Any]] | None, most: int) -> None:
-        self._envs, self._make, self.most = envs, make, most
+    def __init__(
+        self,
+        envs: list[gym.Env[Any, Any]],
+        make: Callable[[], gym.Env[Any, Any]] | None,
+        most: int,
+        wrappers: Wrappers,
+    ) -> None:
+        self._envs, self._make, self.most, self._wrappers = envs, make, most, wrappers
+        for env in envs:
+            wrappers.prepare(env)
         self._batch: Any = []  # copies, because an environment may reuse its buffer; an array where the space is a Box
         self._takes_wide_seeds: bool | None = None  # seeds of more than 31 bits; None until one was tried
         self.observation_space = envs[0].observation_space
@@ -173,7 +165,8 @@ class SingleEnvironments(Environments):
 
     def provide(self, wanted: int) -> int:
         while self._make is not None and len(self._envs) < min(wanted, self.most):
-            self._envs.append(_make_environment(self._make))
+            self._envs.append(made := self._make())
+            self._wrappers.prepare(made)
         self._grow()
         return len(self._envs)
 
@@ -231,17 +224,13 @@ class SingleEnvironments(Environments):
         self._batch[slot] = observation if self._shape is not None else copy.deepcopy(observation)
 
     def close(self) -> None:
+        self._wrappers.restore()
         with ExitStack() as stack:  # closes all of them, also where one raises
             for env in self._envs if self._make is not None else ():
                 stack.callback(env.close)
 
-    def notes(self) -> list[str]:
-        layers: list[Any] = [self._envs[0]]
-        while isinstance(layers[-1], gym.Wrapper):
-            layers.append(layers[-1].env)
-        learning = (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)
-        names = [type(layer).__name__ for layer in layers if isinstance(layer, learning) and layer.update_running_mean]
-        return [f"{name} rescales by what it saw in earlier trajectories (update_running_mean)" for name in names]
+    def remarks(self) -> list[str]:
+        return list(self._wrappers.remarks)
 
 
 class VectorEnvironments(Environments):
@@ -251,9 +240,14 @@ class VectorEnvironments(Environments):
     """
 
     def __init__(
-        self, env: VectorEnv[Any, Any, Any], make: Callable[[int], VectorEnv[Any, Any, Any]] | None, most: int
+        self,
+        env: VectorEnv[Any, Any, Any],
+        make: Callable[[int], VectorEnv[Any, Any, Any]] | None,
+        most: int,
+        wrappers: Wrappers,
     ) -> None:
-        self._make, self.most = make, most
+        self._make, self.most, self._wrappers = make, most, wrappers
+        wrappers.prepare(env)
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
         self._use(env)
@@ -309,88 +303,9 @@ class VectorEnvironments(Environments):
         return rewards[slots], terminated[slots], truncated[slots]
 
     def close(self) -> None:
+        self._wrappers.restore()
         if self._make is not None:
             self._env.close()
 
-
-def open_environments(env: Any, *, horizon: int, env_kwargs: Mapping[str, Any], num_envs: int | None) -> Environments:
-    """Returns the sub-environments; arguments as in :class:`rido.simulators.gymnasium.GymnasiumSimulator`."""
-    if isinstance(env, str):
-        return _open_id(env, horizon, env_kwargs, num_envs)
-    if env_kwargs:
-        raise ValueError(f"env_kwargs must come with an environment's id, got {env!r:.80}")
-    if isinstance(env, VectorEnv):
-        if (mode := env.metadata.get("autoreset_mode")) != AutoresetMode.DISABLED:
-            raise ValueError(
-                f"env must be a VectorEnv without autoreset, got autoreset_mode={mode!r}: make it with "
-                "autoreset_mode=AutoresetMode.DISABLED"
-            )
-        if isinstance(env, SyncVectorEnv):
-            _check_time_limit(env.envs[0], horizon)
-            return SingleEnvironments(list(env.envs), None, env.num_envs)
-        _check_time_limit(env, horizon)
-        return VectorEnvironments(env, None, env.num_envs)
-    if isinstance(env, gym.Env):
-        _check_time_limit(env, horizon)
-        return SingleEnvironments([env], None, 1)
-    if not callable(env):
-        raise ValueError(f"env must be an id, a function that makes an environment, or an environment, got {env!r}")
-    first = _make_environment(env)
-    _check_time_limit(first, horizon)
-    return SingleEnvironments([first], env, num_envs or _MOST_SINGLE)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Returns the end of an error message: the known names that come close, if any."""
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
-
-
-def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
-    """Returns Gymnasium's entry for an id, or raises with the ids that come close."""
-    module, _, name = env_id.rpartition(":")
-    if module:
-        try:
-            __import__(module)
-        except ImportError as error:
-            raise ValueError(f"env must name a module that can be imported, got {env_id!r}: {error}") from error
-    try:
-        spec = gym.spec(name)
-    except gym.error.Error:
-        hint = did_you_mean(name, gym.registry)
-        raise ValueError(f"env must be a registered environment, got {env_id!r}{hint}") from None
-    assert spec is not None
-    return spec
-
-
-def _open_id(env_id: str, horizon: int, env_kwargs: Mapping[str, Any], num_envs: int | None) -> Environments:
-    spec = find_spec(env_id)
-    try:
-        if spec.vector_entry_point is not None and not spec.max_episode_steps:
-            most = num_envs or _MOST_VECTORISED
-
-            def make_rows(rows: int) -> VectorEnv[Any, Any, Any]:
-                return gym.make_vec(spec.id, rows, vectorization_mode="vector_entry_point", **env_kwargs)
-
-            env = make_rows(min(most, 2))
-            if env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
-                return VectorEnvironments(env, make_rows, most)
-            env.close()
-        make = partial(gym.make, spec.id, max_episode_steps=horizon, disable_env_checker=True, **env_kwargs)
-        return SingleEnvironments([make()], make, num_envs or _MOST_SINGLE)
-    except gym.error.DependencyNotInstalled as error:
-        extra = "mujoco" if "mujoco" in str(error).lower() else "all"
-        raise ImportError(f'{env_id} needs a package that is not installed: pip install "rido[{extra}]"') from error
-    except SystemExit as error:
-        raise ValueError(f"env must be an environment that can be made, got {env_id!r}: {error!r}") from error
-    except TypeError as error:
-        raise ValueError(f"env_kwargs must be arguments of {env_id}, got {dict(env_kwargs)!r}: {error}") from error
-
-
-def _check_time_limit(env: Any, horizon: int) -> None:
-    limit = env.spec.max_episode_steps if env.spec is not None else None
-    if limit is not None and limit < horizon:
-        raise ValueError(
-            f"horizon must be at most the environment's time limit of {limit} steps, got {horizon}: make the "
-            f"environment with max_episode_steps={horizon}, or give its id"
-        )
+    def remarks(self) -> list[str]:
+        return list(self._wrappers.remarks)

@@ -18,9 +18,11 @@ from rido.policies.base import Policy
 from rido.policies.observations import take
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, SimulationError, narrow_seed
-from rido.simulators.environments import Environments, SlotError, Slots, Step, did_you_mean
+from rido.simulators.environments import Environments, SlotError, Slots, Step
 from rido.simulators.gymnasium import EnvironmentsSimulator
+from rido.simulators.opening import did_you_mean
 from rido.simulators.requests import check_request, join_observed, join_trajectories
+from rido.simulators.wrappers import lifted
 from rido.storage.fingerprint import fingerprint
 
 try:
@@ -37,8 +39,8 @@ class EnvPoolSimulator:
     They differ from Gymnasium's: other arguments, sometimes other observations, and other trajectories for the same
     seed. EnvPool takes seeds only when environments are made and ignores the seed of a reset. So environments are made
     anew for each trajectory, which for Ant costs as much as 20 steps; then a trajectory depends on its seed alone. With
-    ``reproducible=False`` environments are made once and reset one by one: faster for short trajectories, but every run
-    gives different ones.
+    ``reseed=False`` environments are made once and reset one by one: faster for short trajectories, but every run gives
+    different ones.
 
     All trajectories are assigned before any starts, the longest first, and each is waited for, so that short episodes
     are not favoured. The environments form two halves: one is stepped while the policy acts in the other.
@@ -46,14 +48,16 @@ class EnvPoolSimulator:
     Args:
         env: one of ``envpool.list_all_envs()``.
         policy: see :func:`rido.policies.resolve.resolve_policy`.
-        horizon: the longest trajectory that will be asked for; it replaces the environments' own time limit.
+        horizon: the longest trajectory that will be asked for; it replaces the environments' own time limit, unless
+            ``end_on_truncation``.
         gamma: not used; all simulators take it.
         env_kwargs: EnvPool's arguments of the environment, such as ``use_contact_force=False`` for Ant.
         num_envs: environments side by side; 32 if not given.
         deterministic: whether an agent takes its most likely action or samples one.
         trust: whether an agent's files may run code when they are loaded.
+        end_on_truncation: whether EnvPool's own truncation ends a trajectory as a termination does.
+        reseed: whether each trajectory has its own seed, and depends on it alone.
         threads: EnvPool's threads; one for each processor if not given.
-        reproducible: whether a trajectory depends on its seed alone.
 
     Attributes:
         num_envs: environments side by side.
@@ -71,8 +75,9 @@ class EnvPoolSimulator:
         num_envs: int | None = None,
         deterministic: bool = True,
         trust: bool = True,
+        end_on_truncation: bool = False,
+        reseed: bool = True,
         threads: int | None = None,
-        reproducible: bool = True,
     ) -> None:
         known = envpool.list_all_envs()
         if env not in known:
@@ -86,14 +91,15 @@ class EnvPoolSimulator:
         threads = (os.cpu_count() or 1) if threads is None else checks.integer("threads", threads, least=1)
         parts = 1 if min(self.num_envs, threads) == 1 else 2
         most, threads = -(-self.num_envs // parts), -(-threads // parts)
-        envs = [_EnvPoolEnvironments(*self._given, self._horizon, reproducible, most, threads) for _ in range(parts)]
+        lift_to = None if end_on_truncation else self._horizon
+        envs = [_EnvPoolEnvironments(*self._given, lift_to, reseed, most, threads) for _ in range(parts)]
         self.observation_space = envs[0].observation_space
         spaces = dict(observation_space=self.observation_space, action_space=envs[0].action_space)
         self.policy = resolve_policy(policy, **spaces, deterministic=deterministic, trust=trust)
-        self._remake = reproducible
-        self.reproducible = reproducible and self.policy.reproducible
+        self._remake, self._end_on_truncation = reseed, end_on_truncation
+        self.reproducible = reseed and self.policy.reproducible
         lock = threading.Lock()
-        self._halves = [_Half(part, self.policy, self._horizon, lock) for part in envs]
+        self._halves = [_Half(part, self.policy, self._horizon, lock, end_on_truncation) for part in envs]
 
     @property
     def capabilities(self) -> Capabilities:
@@ -107,7 +113,8 @@ class EnvPoolSimulator:
     @property
     def fingerprint(self) -> str:
         """Digest of the environment and the policy."""
-        return fingerprint(*self._given, self.policy.fingerprint)
+        ends = ["end_on_truncation"] if self._end_on_truncation else []
+        return fingerprint(*self._given, self.policy.fingerprint, *ends)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
         return join_trajectories(*self._collect("rollout", lengths, seeds))
@@ -153,8 +160,10 @@ class EnvPoolSimulator:
 class _Half(EnvironmentsSimulator):
     """Half of the environments. The policy acts in one half at a time, because it may not be thread-safe."""
 
-    def __init__(self, envs: Environments, policy: Policy, horizon: int, lock: threading.Lock) -> None:
-        super().__init__(envs, policy, horizon)
+    def __init__(
+        self, envs: Environments, policy: Policy, horizon: int, lock: threading.Lock, end_on_truncation: bool
+    ) -> None:
+        super().__init__(envs, policy, horizon, end_on_truncation=end_on_truncation)
         self._lock = lock
 
     def _act(self, observations: Any, rollout: Any) -> NDArray[Any]:
@@ -165,25 +174,28 @@ class _Half(EnvironmentsSimulator):
 class _EnvPoolEnvironments(Environments):
     """Environments of EnvPool in its synchronous mode, in which any of them can be reset and stepped.
 
-    With ``remake``, a reset makes new environments, with the seeds; then all are reset together.
+    With ``remake``, a reset makes new environments, with the seeds; then all are reset together. Their own time limit
+    is replaced by ``lift_to``, if it is given.
     """
 
     def __init__(
-        self, env_id: str, arguments: dict[str, Any], horizon: int, remake: bool, most: int, threads: int
+        self, env_id: str, arguments: dict[str, Any], lift_to: int | None, remake: bool, most: int, threads: int
     ) -> None:
         # One step more than the horizon: where both come at once, EnvPool reports a termination as a time limit.
-        self._arguments = {**arguments, "max_episode_steps": horizon + 1}
+        self._arguments = {**arguments, **({} if lift_to is None else {"max_episode_steps": lift_to + 1})}
+        self._lift_to = lift_to
         self._id, self._threads, self.most, self._remake = env_id, threads, most, remake
         self._pool: Any = None
         self._observations: Any = None
         try:
-            spec = envpool.make_spec(env_id, **self._arguments)
+            spec = envpool.make_spec(env_id, **arguments)
         except (TypeError, AssertionError) as error:
             raise ValueError(
                 f"env_kwargs must be EnvPool's arguments of {env_id}, got {arguments!r}: {error}"
             ) from error
         if spec.config.max_num_players != 1:
             raise ValueError(f"env must have one player, got {env_id} with up to {spec.config.max_num_players}")
+        self._limit = int(spec.config.max_episode_steps)
         self.observation_space = spec.gymnasium_observation_space
         self.action_space = spec.gymnasium_action_space
 
@@ -215,6 +227,10 @@ class _EnvPoolEnvironments(Environments):
 
     def close(self) -> None:
         self._pool = None
+
+    def remarks(self) -> list[str]:
+        shorter = self._lift_to is not None and self._limit < self._lift_to
+        return [lifted(self._limit, self._lift_to or 0)] if shorter else []
 
     def _make(self, seeds: list[int]) -> None:
         self._pool = None  # ends the threads of the old one first

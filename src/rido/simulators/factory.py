@@ -37,6 +37,8 @@ _UNUSED = {
     "simulator": (None, "leave it out"),
     "step_timeout": (None, "let its rollout() raise where a step takes too long"),
     "deterministic": (True, "make the simulator act as it should"),
+    "end_on_truncation": (False, "let its rollout() end trajectories there"),
+    "reseed": (True, "let its rollout() decide on seeds"),
 }
 
 
@@ -49,30 +51,52 @@ def horizon_for(gamma: float, tolerance: float = 1e-3) -> int:
     """
     gamma = checks.discount("gamma", gamma)
     if gamma == 1:
-        raise ValueError("horizon must be given where gamma is 1 and the environment has no time limit")
+        raise ValueError(
+            "horizon must be given where gamma is 1 and the environment has no time limit: the most steps of an episode"
+        )
     return max(1, math.ceil(math.log(checks.probability("tolerance", tolerance)) / math.log(gamma)))
 
 
-def resolve_horizon(env: Any, horizon: int | None, gamma: float, *, in_jax: bool = False) -> int:
-    """Returns the horizon if given, else the environment's time limit or the horizon for gamma, whichever is less."""
+def resolve_horizon(
+    env: Any,
+    horizon: int | None,
+    gamma: float,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    in_jax: bool = False,
+) -> int:
+    """Returns the horizon if given, else the environment's time limit or the horizon for gamma, whichever is less.
+
+    A function is called for one environment, which says its time limit and is closed.
+    """
     if horizon is not None:
         return checks.integer("horizon", horizon, least=1, most=checks.MOST_STEPS)
-    limit = _time_limit(env, in_jax)
+    limit = _time_limit(env, env_kwargs or {}, in_jax)
     if limit is not None and (gamma == 1 or limit < horizon_for(gamma)):
         return limit
     return checks.integer("horizon", horizon_for(gamma), least=1, most=checks.MOST_STEPS)
 
 
-def _time_limit(env: Any, in_jax: bool) -> int | None:
+def _time_limit(env: Any, env_kwargs: Mapping[str, Any], in_jax: bool) -> int | None:
     if in_jax and (not isinstance(env, str) or ":" in env):
         from rido.simulators.jax import adapt
 
         return adapt(env).time_limit
-    if isinstance(env, str):
-        from rido.simulators.environments import find_spec
+    if is_simulator(env):
+        return getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    from rido.simulators.opening import find_spec, make_environment, refuse_others
+    from rido.simulators.wrappers import time_limit
 
-        return find_spec(env).max_episode_steps
-    return getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    if isinstance(env, str):
+        limit = env_kwargs.get("max_episode_steps", find_spec(env).max_episode_steps)
+        return limit if isinstance(limit, int) and limit > 0 else None
+    refuse_others(env)
+    if environment_kind(env) == "gymnasium" or not callable(env):
+        return time_limit(env)
+    made = make_environment(env)
+    limit = time_limit(made)
+    made.close()
+    return limit
 
 
 def simulator_kind(
@@ -118,6 +142,17 @@ def switches_policies(simulator: str | Callable[..., Simulator] | None) -> bool:
     return isinstance(kind, type) and issubclass(kind, (GymnasiumSimulator, PoolSimulator))
 
 
+def import_environment(env: Any) -> Any:
+    """Returns the class or function that "module:attribute" names; anything else, such as an id, as it is."""
+    module, _, name = env.rpartition(":") if isinstance(env, str) else ("", "", "")
+    if not module or not name.isidentifier():
+        return env
+    try:
+        return getattr(import_module(module), name, env)
+    except ImportError:  # where the environment is opened, an error says so
+        return env
+
+
 def is_simulator(env: Any) -> bool:
     """Returns whether the user passed a simulator instead of an environment."""
     return callable(getattr(env, "rollout", None))
@@ -130,6 +165,17 @@ def refuse_ignored(**arguments: Any) -> None:
         same = value is default or (isinstance(value, (int, np.integer)) and value == default)
         if not same and not (isinstance(value, Mapping) and not value):
             raise ValueError(f"{name} must be {default} with a simulator of your own, got {value!r:.80}: {instead}")
+
+
+def refuse_in_jax(*, end_on_truncation: bool, reseed: bool) -> None:
+    """Raises if an argument of evaluate() means nothing for environments in JAX."""
+    if end_on_truncation:
+        raise ValueError(
+            "end_on_truncation must be False with simulator 'jax', whose environments are not truncated: the time "
+            "limit as the horizon gives whole episodes"
+        )
+    if not reseed:
+        raise ValueError("reseed must be True with simulator 'jax', where seeding costs nothing")
 
 
 def environment_kind(env: Any) -> EnvironmentKind:

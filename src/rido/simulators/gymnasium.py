@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,11 +16,15 @@ from rido.policies.base import Policies, Policy
 from rido.policies.observations import stack, take
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, Position, SimulationError
-from rido.simulators.environments import Environments, SlotError, Slots, Step, open_environments
+from rido.simulators.environments import Environments, SlotError, Slots, Step
 from rido.simulators.identity import environment_fingerprint
-from rido.simulators.repeatability import GlobalState, find_notes
+from rido.simulators.opening import open_environments
+from rido.simulators.repeatability import Findings, GlobalState, check_seeds
 from rido.simulators.requests import check_request
+from rido.simulators.wrappers import Wrappers
 from rido.storage.fingerprint import fingerprint
+
+_SEEDING_SHARE = 0.5  # of the collecting time, from which on seeding is worth a remark
 
 
 class EnvironmentsSimulator:
@@ -27,14 +32,36 @@ class EnvironmentsSimulator:
 
     A sub-environment that has finished its trajectory starts the next one at once, the longest first, so that all stay
     busy to the end. None is stepped beyond its planned length. The policy is called for all of them together.
+
+    Args:
+        envs: the sub-environments.
+        policy: what acts in them.
+        horizon: the longest trajectory that will be asked for.
+        end_on_truncation: whether a truncation ends a trajectory as a termination does; an error otherwise.
+        reseed: whether each trajectory's reset gets its seed, or only the first one of each sub-environment.
     """
 
-    def __init__(self, envs: Environments, policy: Policy, horizon: int) -> None:
+    def __init__(
+        self,
+        envs: Environments,
+        policy: Policy,
+        horizon: int,
+        *,
+        end_on_truncation: bool = False,
+        reseed: bool = True,
+    ) -> None:
         self._envs = envs
         self._horizon = horizon
+        self._end_on_truncation = end_on_truncation
+        self._reseed = reseed
+        self._seeded: set[int] = set()  # slots that have had a seed
         self._rollout: _Rollout | None = None
         self._calling: Literal["reset", "policy", "step"] = "reset"
+        self._findings = Findings()
+        self._resets, self._seconds = 0, 0.0  # of all rollouts
         self._notes: dict[str, None] = {}  # in the order in which they were found
+        if not reseed:
+            self._notes["environments were seeded once, not for each trajectory (reseed=False)"] = None
         self.policy = policy
         self.num_envs = envs.most
         self.observation_space = envs.observation_space
@@ -48,6 +75,7 @@ class EnvironmentsSimulator:
             load_policy=lambda: self.policy,
             check_seeds=self.check_seeds,
             notes=tuple(self._notes),
+            remarks=self._remarks(),
         )
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
@@ -63,7 +91,7 @@ class EnvironmentsSimulator:
         for first in range(0, len(seeds), size):
             part = list(seeds[first : first + size])
             try:
-                self._envs.reset(slots := np.arange(len(part)), part)
+                self._reset(slots := np.arange(len(part)), part)
             except SlotError as error:
                 raise SimulationError(first + error.slot, 0, part[error.slot], error.reason) from error.__cause__
             batches.append(self._envs.observe(slots))
@@ -71,8 +99,11 @@ class EnvironmentsSimulator:
 
     def check_seeds(self, seeds: Sequence[int]) -> tuple[str, ...]:
         """Checks that resets and actions repeat; see :class:`rido.simulators.base.Capabilities`."""
+        if not self._reseed:
+            return ()
         self._envs.provide(1)
-        return find_notes(self._envs, self.policy, seeds)
+        self._findings = check_seeds(self._envs, self.policy, seeds)
+        return self._findings.notes
 
     def close(self) -> None:
         """Closes the environments that were made here."""
@@ -87,13 +118,14 @@ class EnvironmentsSimulator:
 
     def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], *, observing: bool) -> _Rollout:
         lengths = check_request(lengths, seeds, self._horizon)
-        rollout = self._rollout = _Rollout(lengths, seeds, self._envs.provide(lengths.size))
-        before = GlobalState()
+        slots = self._envs.provide(lengths.size)
+        rollout = self._rollout = _Rollout(lengths, seeds, slots, end_on_truncation=self._end_on_truncation)
+        before, started = GlobalState(), time.perf_counter()
         try:
             while rollout.busy.size:
                 if rollout.new.size:
                     self._calling = "reset"
-                    self._envs.reset(rollout.new, rollout.seeds(rollout.new))
+                    self._reset(rollout.new, rollout.seeds(rollout.new))
                 observations = self._envs.observe(rollout.busy)
                 if observing:
                     rollout.record_observations(rollout.busy, observations)
@@ -109,7 +141,26 @@ class EnvironmentsSimulator:
             raise rollout.failure(error.slot, error.reason) from error.__cause__
         self._rollout = None
         self._notes.update(dict.fromkeys(before.notes()))
+        self._resets += lengths.size
+        self._seconds += time.perf_counter() - started
         return rollout
+
+    def _reset(self, slots: Slots, seeds: Sequence[int]) -> None:
+        if self._reseed:
+            self._envs.reset(slots, seeds)
+            return
+        fresh = [None if slot in self._seeded else seed for slot, seed in zip(slots.tolist(), seeds, strict=True)]
+        self._seeded.update(slots.tolist())
+        self._envs.reset(slots, fresh)
+
+    def _remarks(self) -> tuple[str, ...]:
+        remarks, found = self._envs.remarks(), self._findings
+        if (found.seeded - found.unseeded) * self._resets > _SEEDING_SHARE * self._seconds:
+            remarks.append(
+                f"seeding takes most of the time: a reset takes {found.seeded:.2g} s with a seed and "
+                f"{found.unseeded:.2g} s without; reseed=False (--no-reseed) seeds once, but no seed repeats the result"
+            )
+        return tuple(remarks)
 
     def _act(self, observations: Any, rollout: _Rollout) -> NDArray[Any]:
         try:
@@ -127,13 +178,17 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         policy: see :func:`rido.policies.resolve.resolve_policy`. The paper's domains ("rido/LQG-v0" and so on) have a
             default, the policy that the paper evaluates. Of several :class:`~rido.policies.base.Policies` the first
             acts until :meth:`use` names another one.
-        horizon: the longest trajectory that will be asked for. Environments made from an id get it as their time
-            limit; the time limit of others must not be shorter.
+        horizon: the longest trajectory that will be asked for. A shorter time limit of the environment is lifted as
+            long as this simulator is open, and an error where it cannot be reached.
         gamma: discount factor, on which the default policy of "rido/LQG-v0" depends.
         env_kwargs: arguments of the environment, with an id.
         num_envs: sub-environments side by side; if not given, 16, or 256 where the environment is vectorised.
         deterministic: whether an agent takes its most likely action or samples one.
         trust: whether an agent's files may run code when they are loaded.
+        end_on_truncation: whether the environment's own truncation ends a trajectory as a termination does. Then its
+            time limit stays as it is.
+        reseed: whether each trajectory's reset gets its seed. If not, only the first reset of each sub-environment
+            does, and the same seeds do not give the same trajectories.
 
     Attributes:
         num_envs: the largest number of sub-environments side by side.
@@ -153,6 +208,8 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         num_envs: int | None = None,
         deterministic: bool = True,
         trust: bool = True,
+        end_on_truncation: bool = False,
+        reseed: bool = True,
     ) -> None:
         horizon = checks.integer("horizon", horizon, least=1)
         if num_envs is not None:
@@ -163,13 +220,20 @@ class GymnasiumSimulator(EnvironmentsSimulator):
                 raise ValueError('policy must be given: an agent, a function of observations, or "random"')
             policy = rido.simulators.envs.default_policy(env, gamma, **env_kwargs)
         self._given = env, env_kwargs
-        envs = open_environments(env, horizon=horizon, env_kwargs=env_kwargs, num_envs=num_envs)
-        spaces = dict(observation_space=envs.observation_space, action_space=envs.action_space)
+        wrappers = Wrappers(horizon, end_on_truncation=end_on_truncation)
         given = policy if isinstance(policy, Policies) else Policies({"": policy})
-        self.policies = {
-            name: resolve_policy(one, **spaces, deterministic=deterministic, trust=trust) for name, one in given.items()
-        }
-        super().__init__(envs, next(iter(self.policies.values())), horizon)
+        try:
+            envs = open_environments(env, wrappers, env_kwargs=env_kwargs, num_envs=num_envs)
+            spaces = dict(observation_space=envs.observation_space, action_space=envs.action_space)
+            self.policies = {
+                name: resolve_policy(one, **spaces, deterministic=deterministic, trust=trust)
+                for name, one in given.items()
+            }
+        except BaseException:
+            wrappers.restore()
+            raise
+        acting = next(iter(self.policies.values()))
+        super().__init__(envs, acting, horizon, end_on_truncation=end_on_truncation, reseed=reseed)
 
     def use(self, name: str) -> None:
         """Lets another one of several policies act from now on."""
@@ -184,7 +248,8 @@ class GymnasiumSimulator(EnvironmentsSimulator):
     def fingerprint(self) -> str:
         """Digest of the environment and the policy."""
         env, env_kwargs = self._given
-        return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
+        ends = ["end_on_truncation"] if self._end_on_truncation else []
+        return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint, *ends)
 
 
 class _Rollout:
@@ -193,10 +258,13 @@ class _Rollout:
     Attributes:
         busy: slots that run a trajectory.
         new: those among them that must be reset first.
-        terminated: for each trajectory, whether the environment terminated it.
+        terminated: for each trajectory, whether it ended for good, after which all rewards are 0.
     """
 
-    def __init__(self, lengths: NDArray[np.int64], seeds: Sequence[int], slots: int) -> None:
+    def __init__(
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], slots: int, *, end_on_truncation: bool
+    ) -> None:
+        self._end_on_truncation = end_on_truncation
         self._lengths = lengths
         self._seeds = np.asarray(seeds)
         self._rewards = np.zeros(int(lengths.sum()))
@@ -237,11 +305,14 @@ class _Rollout:
         steps += 1
         self._steps[rows] = steps
         complete = steps == self._lengths[rows]
-        if truncated.any() and (cut := truncated & ~terminated & ~complete).any():
+        if self._end_on_truncation:
+            terminated = terminated | truncated
+        elif truncated.any() and (cut := truncated & ~terminated & ~complete).any():
             raise SlotError(
                 int(self.busy[cut][0]),
                 f"the environment's time limit cut it before its planned length of {self._lengths[rows[cut][0]]} "
-                "steps; make the environment with a larger max_episode_steps, or ask for a shorter horizon",
+                "steps; count that as the end of the episode with end_on_truncation=True, make the environment with a "
+                "longer limit, or ask for a shorter horizon",
             )
         self.terminated[rows] = terminated
         finished: Slots = self.busy[complete | terminated]

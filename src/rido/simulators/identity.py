@@ -51,4 +51,7 @@ def environment_fingerprint(env: Any) -> str:
     wrappers = [env]
     while hasattr(wrappers[-1], "env"):
         wrappers.append(wrappers[-1].env)
-    return fingerprint(spec.id, spec.kwargs, spec.additional_wrappers, [type(part) for part in wrappers])
+    from rido.simulators.wrappers import statistics  # not by `import rido`: it needs Gymnasium
+
+    made = (spec.id, spec.kwargs, spec.additional_wrappers, [type(part) for part in wrappers])
+    return fingerprint(*made, *statistics(env))

@@ -2,7 +2,7 @@
 
 Three kinds of evidence: the same reset twice, with another one in between, must give the same first observation; the
 policy must give the same actions for the same observations and generators; and collecting must not draw from the global
-generators of numpy, Python and torch. Gymnasium's wrappers that rescale by what they saw before are known by class.
+generators of numpy, Python and torch. What seeding costs is measured on the way.
 
 What stays unseen: random numbers that ``step`` alone draws, from a generator of the environment's own that its seed
 does not reach, and state that changes with steps alone. To see those, steps would have to be taken twice.
@@ -10,7 +10,9 @@ does not reach, and state that changes with steps alone. To see those, steps wou
 
 import random
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from rido.policies.observations import take
 from rido.simulators.environments import Environments
 
 _ROWS, _CALLS = 8, 4  # of the policy: a coin that it tosses for each row shows in all but 1 of 2^24 checks
+_LONG_RESET = 0.01  # seconds of a reset with a seed, above which one without is taken to compare
 
 
 class GlobalState:
@@ -53,17 +56,35 @@ class GlobalState:
             sys.modules["torch"].set_rng_state(self._torch)
 
 
-def find_notes(envs: Environments, policy: Policy, seeds: Sequence[int]) -> tuple[str, ...]:
-    """Returns reasons why the same seed does not give the same trajectory; see the module.
+@dataclass(frozen=True)
+class Findings:
+    """What two seeds show.
+
+    Attributes:
+        notes: reasons why the same seed does not give the same trajectory.
+        seeded: seconds of a reset with a seed.
+        unseeded: seconds of one without; the same where resets are quick.
+    """
+
+    notes: tuple[str, ...] = ()
+    seeded: float = 0.0
+    unseeded: float = 0.0
+
+
+def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int]) -> Findings:
+    """Looks for reasons why the same seed does not give the same trajectory; see the module.
 
     Args:
         envs: the sub-environments, of which the first one is reset.
         policy: what acts.
         seeds: two different ones.
     """
-    notes, before = envs.notes(), GlobalState()
+    notes, before = [], GlobalState()
     try:
-        first, _, again = (_first_observation(envs, seed) for seed in (seeds[0], seeds[1], seeds[0]))
+        first, _ = (_first_observation(envs, seed) for seed in seeds)
+        started = time.perf_counter()
+        again = _first_observation(envs, seeds[0])
+        seeded = unseeded = time.perf_counter() - started
         if not _same(first, again):
             notes.append("the environment's first observation differs when it is reset with the same seed again")
         rows = np.zeros(_ROWS, dtype=np.intp)
@@ -73,14 +94,18 @@ def find_notes(envs: Environments, policy: Policy, seeds: Sequence[int]) -> tupl
         ]
         if policy.reproducible and not all(_same(actions[0], other) for other in actions[1:]):
             notes.append(f"{policy.name} acts differently when it gets the same observation again")
+        if seeded > _LONG_RESET:
+            started = time.perf_counter()
+            _first_observation(envs, None)
+            unseeded = time.perf_counter() - started
     except (Exception, SystemExit):
-        return ()  # the first trajectory fails in the same way, and its error says where
+        return Findings()  # the first trajectory fails in the same way, and its error says where
     finally:
         before.restore()
-    return tuple(notes)
+    return Findings(tuple(notes), seeded, unseeded)
 
 
-def _first_observation(envs: Environments, seed: int) -> Any:
+def _first_observation(envs: Environments, seed: int | None) -> Any:
     slot = np.zeros(1, dtype=np.intp)
     envs.reset(slot, [seed])
     return envs.observe(slot)

@@ -22,6 +22,7 @@ from rido.storage.database import RunFileError, one_line_errors, open_for_readin
 __all__ = [
     "AGENT_DISCOUNT",
     "COMPARISON",
+    "EXTENSIONS",
     "FITTED_CRITIC",
     "NOTES",
     "REWARD_RANGE",
@@ -39,11 +40,17 @@ NOTES = "notes"
 COMPARISON = "policies compared"
 """Name in the configuration of the names of the policies, where the run is a comparison."""
 
+REMARKS = "remarks"
+"""Name in the configuration of what else a reader of the result may want to know."""
+
 REWARD_RANGE = "reward_range"
 """Name in the configuration of the range of rewards that a guaranteed interval was asked for."""
 
 AGENT_DISCOUNT = "agent discount"
 """Name in the configuration of the discount of the agent's value function, where a pilot chose it for a critic."""
+
+EXTENSIONS = "extensions"
+"""Name in the configuration of what a run was extended to: pairs of a budget and a width, in order."""
 
 FITTED_CRITIC = "fitted critic"
 """Name in the configuration of values of the critic that was fitted on the pilot, if one was."""
@@ -239,12 +246,12 @@ class RunFile:
             self._put("configuration", name, json.dumps(value))
         return value if found is None else found
 
-    def add_notes(self, notes: Sequence[str]) -> list[str]:
-        """Add reasons why the same seed may not give the same result; return those of the whole run."""
-        found = self._read_configuration().get(NOTES, [])
+    def add_notes(self, notes: Sequence[str], name: str = NOTES) -> list[str]:
+        """Add reasons why the same seed may not give the same result, or remarks; return those of the whole run."""
+        found = self._read_configuration().get(name, [])
         merged = list(dict.fromkeys([*found, *notes]))
         if merged != found:
-            self.set(NOTES, merged)
+            self.set(name, merged)
         return merged
 
     def set(self, name: str, value: Any) -> None:

@@ -108,6 +108,17 @@ class Adaptive(Strategy):
         self._learned_at = 0
         self._owed = np.zeros(number)
 
+    @property
+    def extendable(self) -> bool:
+        """Not if ``unbiased``: each half is planned once."""
+        return not self.unbiased
+
+    def change_until(self, until: float) -> None:
+        """Changes the width at which to stop; what is spent already stays spent."""
+        if self.until is None or not 0 < until <= self.until:
+            raise ValueError(f"until must be positive and at most the present {self.until}, got {until!r}")
+        self.until = self.options["until"] = float(until)
+
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far: the mean of the teams' own."""
         estimate = Estimate.from_moments(*([team for team in self._teams if team.counts[-1]] or self._teams))

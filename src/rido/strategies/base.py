@@ -97,6 +97,11 @@ class Strategy(ABC):
         self._budget = checks.integer("budget", budget, least=1)
 
     @property
+    def extendable(self) -> bool:
+        """Whether it can go on with a larger budget when the first one is spent."""
+        return True
+
+    @property
     def spent(self) -> int:
         """Transitions taken so far."""
         return self.moments.transitions

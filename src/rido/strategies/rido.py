@@ -59,6 +59,11 @@ class Rido(Strategy):
             beta = 6 * (self.horizon + self.horizon**2) * self.budget * rounds / self.delta
         self.beta = float(beta)
 
+    @property
+    def extendable(self) -> bool:
+        """Not with beta="theory", which is computed from the budget."""
+        return bool(self.options["beta"] != "theory")
+
     def _plan(self, left: int) -> Schedule:
         size = min(self.batch, left)
         if self.spent == 0:

@@ -15,7 +15,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 import rido
-from environments import Faulty, Mortal
+from environments import Faulty, Leaves, Leaving, Mortal
 from rido.evaluation import collector
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
@@ -102,6 +102,16 @@ def test_errors_in_trajectories_are_passed_on():
     ):
         simulator.rollout(LENGTHS, SEEDS)
     assert caught.value.seed == SEEDS[caught.value.trajectory] and simulator.failures == 0
+
+
+def test_what_is_no_exception_is_passed_on_at_once():
+    """As in one process, and not tried again as if the worker had died."""
+    for kind in (partial(WorkerSimulator, workers=2), GymnasiumSimulator):
+        simulator = kind(Leaves, zeros, horizon=40)
+        with pytest.raises(Leaving, match="for good"):
+            simulator.rollout(LENGTHS, SEEDS)
+        simulator.close()
+        assert getattr(simulator, "failures", 0) == 0
 
 
 def test_errors_at_the_start_are_passed_on():

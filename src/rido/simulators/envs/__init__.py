@@ -1,4 +1,4 @@
-"""The paper's domains as Gymnasium environments; importing this package registers them.
+"""The paper's domains as Gymnasium environments; ``import rido`` registers them.
 
 ``rido/LQG-v0``, ``rido/Navigation-v0``, ``rido/FirstStep-v0`` and ``rido/LastStep-v0``, each as a single
 environment (``gymnasium.make``) and as a vectorised one in numpy (``gymnasium.make_vec``) with the same
@@ -9,7 +9,8 @@ from rido.simulators.envs import lqg
 from rido.simulators.envs.examples import FirstStepEnv, FirstStepVectorEnv, LastStepEnv, LastStepVectorEnv
 from rido.simulators.envs.lqg import LinearPolicy, LQGEnv, LQGVectorEnv
 from rido.simulators.envs.navigation import NavigationEnv, NavigationVectorEnv, expert
-from rido.simulators.envs.registration import ENV_IDS, default_policy, register_envs
+from rido.simulators.envs.policies import default_policy
+from rido.simulators.registration import ENV_IDS, register_envs
 
 __all__ = [
     "ENV_IDS",
@@ -27,5 +28,3 @@ __all__ = [
     "lqg",
     "register_envs",
 ]
-
-register_envs()

@@ -41,6 +41,8 @@ class PoolSettings(TypedDict, total=False):
     num_envs: int | None
     deterministic: bool
     trust: bool
+    end_on_truncation: bool
+    reseed: bool
     timeout: float
     max_failures: int
 
@@ -76,8 +78,8 @@ class PoolSimulator(ABC):
         timeout: seconds without a single step or reset after which a worker counts as stuck and is replaced. A
             trajectory that gets stuck at the same step again is an error.
         max_failures: how often the same trajectories may be lost with a worker; once more is an error.
-        **settings: ``gamma``, ``env_kwargs``, ``num_envs`` (in each worker), ``deterministic`` and ``trust``, as in
-            :class:`GymnasiumSimulator`.
+        **settings: ``gamma``, ``env_kwargs``, ``num_envs`` (in each worker), ``deterministic``, ``trust``,
+            ``end_on_truncation`` and ``reseed``, as in :class:`GymnasiumSimulator`.
 
     Attributes:
         num_envs: environments side by side, in all workers together.
@@ -104,6 +106,7 @@ class PoolSimulator(ABC):
         self._ready: Ready | None = None
         self._acting = ""  # name of the policy that acts, among several
         self._notes: dict[str, None] = {}  # in the order in which they were found
+        self._remarks: dict[str, None] = {}
         self.failures = 0
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
@@ -146,6 +149,7 @@ class PoolSimulator(ABC):
             load_policy=load_policy,
             check_seeds=self.check_seeds,
             notes=tuple(self._notes),
+            remarks=tuple(self._remarks),
         )
 
     def check_seeds(self, seeds: Sequence[int]) -> tuple[str, ...]:
@@ -230,6 +234,7 @@ class PoolSimulator(ABC):
                         event.throw(chunks[event.number].rows)
                     results[event.number] = event.value
                     self._notes.update(dict.fromkeys(event.notes))
+                    self._remarks.update(dict.fromkeys(event.remarks))
         return [results[number] for number in chunks]
 
     def _handle_events(self) -> list[Done | Raised]:

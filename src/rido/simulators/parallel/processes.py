@@ -134,7 +134,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that has the run file
     faulthandler.enable()
     connection: Connection = Connection(int(sys.argv[1]))
-    simulator = RemoteSimulator(connection.recv())
+    try:
+        simulator = RemoteSimulator(connection.recv())
+    except (EOFError, OSError):  # the parent was killed before it had sent anything
+        os._exit(0)
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
     lock = threading.Lock()
 

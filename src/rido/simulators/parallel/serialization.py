@@ -20,8 +20,8 @@ import rido.simulators.envs  # noqa: F401 - registers the ids
 from rido.policies import sb3
 from rido.policies.base import Policies
 from rido.policies.resolve import is_path
-from rido.simulators.environments import find_spec
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.opening import find_spec
 
 
 def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:

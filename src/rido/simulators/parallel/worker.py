@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import pickle
 import traceback
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,33 +36,38 @@ class Ready:
 
 @dataclass(frozen=True)
 class Done:
-    """Event: a chunk is finished; notes are the simulator's."""
+    """Event: a chunk is finished; notes and remarks are the simulator's."""
 
     number: int
     value: Any
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Raised:
-    """Event: an exception in a chunk, or while a worker got ready (number None). It is not tried again."""
+    """Event: an exception in a chunk, or while a worker got ready (number None). It is not tried again.
+
+    The exception is sent as cloudpickle writes it, because its class may be one that no other process can import.
+    """
 
     number: int | None
-    error: Exception
+    content: bytes
     trace: str
 
     @staticmethod
-    def catch(number: int | None, error: Exception) -> Raised:
+    def catch(number: int | None, error: BaseException) -> Raised:
         """Returns the event for the exception being handled, in a form that can be sent."""
         try:
-            pickle.loads(pickle.dumps(error))
+            content = cloudpickle.dumps(error)
+            cloudpickle.loads(content)
         except Exception:
-            error = RuntimeError(repr(error))
-        return Raised(number, error, traceback.format_exc())
+            content = cloudpickle.dumps(RuntimeError(repr(error)))
+        return Raised(number, content, traceback.format_exc())
 
     def throw(self, rows: NDArray[np.intp] | None = None) -> NoReturn:
         """Raises the exception in this process, with the worker's traceback as its cause."""
-        error = self.error
+        error: BaseException = cloudpickle.loads(self.content)
         if isinstance(error, SimulationError) and rows is not None:
             error = error.at(int(rows[error.trajectory]))
         raise error from _RemoteTraceback(self.trace)
@@ -101,7 +106,7 @@ class RemoteSimulator:
         """Makes the environments and loads the policy."""
         try:
             simulator = deserialize(self._content)
-        except Exception as error:
+        except BaseException as error:  # sys.exit() must not end the worker, which would be tried again
             return Raised.catch(None, error)
         policies = {name: RemotePolicy(one.name, one.reproducible) for name, one in simulator.policies.items()}
         self._simulator = simulator
@@ -112,8 +117,9 @@ class RemoteSimulator:
         assert self._simulator is not None
         try:
             value = getattr(self._simulator, method)(*arguments)
-            return Done(number, value, self._simulator.capabilities.notes)
-        except Exception as error:
+            able = self._simulator.capabilities
+            return Done(number, value, able.notes, able.remarks)
+        except BaseException as error:
             return Raised.catch(number, error)
 
     def heartbeat(self) -> Event:

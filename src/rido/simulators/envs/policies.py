@@ -1,29 +1,12 @@
-"""Ids of the paper's domains, and the policy that the paper evaluates in each."""
+"""The policy that the paper evaluates in each of its domains."""
 
 from collections.abc import Callable
 from typing import Any, Literal
 
-import gymnasium as gym
-
 from rido.simulators.envs.base import Array
 from rido.simulators.envs.lqg import LinearPolicy, riccati_gain
 from rido.simulators.envs.navigation import expert
-
-_ENTRY_POINTS = {
-    "rido/LQG-v0": "rido.simulators.envs.lqg:LQG",
-    "rido/Navigation-v0": "rido.simulators.envs.navigation:Navigation",
-    "rido/FirstStep-v0": "rido.simulators.envs.examples:FirstStep",
-    "rido/LastStep-v0": "rido.simulators.envs.examples:LastStep",
-}
-ENV_IDS = tuple(_ENTRY_POINTS)
-"""Ids of the registered environments."""
-
-
-def register_envs() -> None:
-    """Registers the domains with Gymnasium, unless they are registered already."""
-    for env_id, entry_point in _ENTRY_POINTS.items():
-        if env_id not in gym.registry:
-            gym.register(env_id, entry_point=f"{entry_point}Env", vector_entry_point=f"{entry_point}VectorEnv")
+from rido.simulators.registration import ENV_IDS
 
 
 def default_policy(env_id: str, gamma: float, **env_kwargs: Any) -> Callable[[Array], Array] | Literal["random"]:

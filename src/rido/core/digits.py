@@ -1,0 +1,31 @@
+"""Digits: an estimate and its interval, printed to the digits that the error allows."""
+
+import math
+from decimal import Decimal
+
+
+def to_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
+    """Returns an estimate and the ends of its interval, rounded to two digits of the interval's half-width.
+
+    Where the interval is infinite or has no width, which tells nothing of the digits, there are six.
+
+    Example:
+        >>> to_digits(123.4321, 121.9321, 124.9321)
+        ('123.4', '121.9', '124.9')
+        >>> to_digits(3320.09, 3216.79, 3426.5)
+        ('3320', '3220', '3430')
+        >>> to_digits(1.23456e-9, 1.1e-9, 1.3e-9)
+        ('1.23e-9', '1.10e-9', '1.30e-9')
+    """
+    half_width = high / 2 - low / 2
+    if not 0 < half_width < math.inf:
+        return f"{value:.6g}", f"{low:.6g}", f"{high:.6g}"
+    numbers = [Decimal(number) for number in (value, low, high)]
+    top = max(number.adjusted() for number in numbers if number)  # power of ten of the first digit
+    last = max(Decimal(f"{half_width:.1e}").adjusted() - 1, top - 15)  # and of the last; a float has 16 digits
+    rounded = [number.quantize(Decimal((0, (1,), last))) for number in numbers]
+    if -5 < top < 15 and last < 4:
+        first, second, third = (f"{number or abs(number):f}" for number in rounded)  # no -0
+    else:
+        first, second, third = (f"{number:e}" if number else "0" for number in rounded)
+    return first, second, third

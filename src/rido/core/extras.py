@@ -1,0 +1,51 @@
+"""Extras: the line that installs a package which is missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+_INSTALL = {  # by the name under which it is imported
+    "ale_py": "ale-py",
+    "brax": "brax",
+    "envpool": '"rido[envpool]"',
+    "flax": "flax",
+    "gymnax": "gymnax",
+    "huggingface_hub": "huggingface_hub",
+    "jax": '"rido[jax]"',
+    "jinja2": '"rido[report]"',
+    "matplotlib": '"rido[plot]"',
+    "minigrid": "minigrid",
+    "mujoco": '"rido[mujoco]"',
+    "onnxruntime": "onnxruntime",
+    "ray": '"rido[ray]"',
+    "sb3_contrib": '"rido[sb3]"',
+    "stable_baselines3": '"rido[sb3]"',
+    "torch": '"rido[sb3]"',
+}
+_ENVIRONMENTS = {"ALE/": "ale_py", "BabyAI-": "minigrid", "MiniGrid-": "minigrid"}  # who registers ids that begin so
+
+
+def missing_package(error: Exception) -> str:
+    """Returns why an import failed, with the line that installs what is missing where that is known.
+
+    Example:
+        >>> missing_package(ModuleNotFoundError("No module named 'brax'", name="brax"))
+        'brax is not installed: pip install brax'
+    """
+    name = getattr(error, "name", None)
+    known = isinstance(error, ModuleNotFoundError) and name in _INSTALL
+    return f"{name} is not installed: pip install {_INSTALL[str(name)]}" if known else str(error)
+
+
+def import_package_of(env_id: str) -> None:
+    """Imports the well-known package, if there is one, that registers environments with ids like this.
+
+    Raises:
+        ImportError: It is not installed; the message has the line that installs it.
+    """
+    for beginning, package in _ENVIRONMENTS.items():
+        if env_id.startswith(beginning):
+            try:
+                import_module(package)
+            except ImportError as error:
+                raise ImportError(f"{env_id} is an environment of {package}: {missing_package(error)}") from error

@@ -1,0 +1,58 @@
+"""The examples train for a moment, and their evaluations agree with plain episodes of the agent that came out."""
+
+import importlib.util
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+from helpers import needs
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def agrees(result, returns):
+    """Five standard deviations of the difference of two means are a false alarm in 2 million."""
+    error = np.hypot(result.standard_error, np.std(returns) / np.sqrt(len(returns)))
+    return abs(result.value - np.mean(returns)) < 5 * error
+
+
+def test_a_loop_in_the_style_of_cleanrl():
+    needs("torch", "sb3")
+    agent, results = load("cleanrl_style").main(updates=2, every=1, budget=3000)
+    returns, env = [], gym.make("CartPole-v1")
+    for episode in range(40):
+        observation, _ = env.reset(seed=episode)
+        total, over = 0.0, False
+        while not over:
+            observation, reward, terminated, truncated, _ = env.step(int(agent.act(observation[None])[0]))
+            total, over = total + reward, terminated or truncated
+        returns.append(total)
+    assert [result.transitions for result in results] == [3000, 3000] and agrees(results[-1], returns)
+
+
+def test_a_loop_in_jax():
+    jax = needs("jax", "jax")
+    example = load("jax_training")
+    params, results = example.main(updates=2, every=2, budget=4000)
+    policy = example.policy_of(params)
+
+    def play(key):
+        key, start = jax.random.split(key)
+
+        def step(carry, key):
+            state, observation = carry
+            state, observation, reward, _ = example.ENV.step(key, state, policy(observation))
+            return (state, observation), reward
+
+        return jax.lax.scan(step, example.ENV.reset(start), jax.random.split(key, example.HORIZON))[1].sum()
+
+    returns = jax.jit(jax.vmap(play))(jax.random.split(jax.random.key(7), 400))
+    assert [result.transitions for result in results] == [4000] and agrees(results[-1], np.asarray(returns))

@@ -1,0 +1,49 @@
+"""Seeding that is dear is remarked on, and can be left out."""
+
+import numpy as np
+import pytest
+
+import rido
+from environments import Mortal, SlowSeeding
+from misbehaving import by_observation
+from rido.simulators.gymnasium import GymnasiumSimulator
+from traps import zeros
+
+SETTINGS = dict(budget=100, gamma=0.95, horizon=5, seed=1, strategy="uniform")
+NOTE = "environments were seeded once, not for each trajectory (reseed=False)"
+
+
+def test_dear_seeding_is_remarked_on_and_can_be_left_out():
+    SlowSeeding.seeded = 0
+    dear = rido.evaluate(SlowSeeding, zeros, **SETTINGS)
+    assert SlowSeeding.seeded == dear.trajectories + 3  # that check whether the seed repeats
+    (remark,) = dear.remarks
+    assert remark.startswith("seeding takes most of the time: a reset takes ") and "reseed=False" in remark
+    assert dear.reproducible and dear.value == rido.evaluate(Mortal, zeros, **SETTINGS).value
+    SlowSeeding.seeded = 0
+    once = rido.evaluate(SlowSeeding, zeros, **SETTINGS, reseed=False, num_envs=2)
+    assert once.remarks == () and once.warnings[0] == NOTE and not once.reproducible
+    assert SlowSeeding.seeded == 2
+
+
+def test_workers_remark_on_it_too():
+    (remark,) = rido.evaluate(SlowSeeding, zeros, **SETTINGS, workers=2, num_envs=4).remarks
+    assert remark.startswith("seeding takes most of the time")
+    once = rido.evaluate(SlowSeeding, zeros, **SETTINGS, workers=2, reseed=False)
+    assert once.remarks == () and once.warnings.count(NOTE) == 1 and not once.reproducible
+
+
+def test_quick_seeding_is_no_matter():
+    assert rido.evaluate(Mortal, zeros, **SETTINGS).remarks == ()
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_trajectories_without_seeds_are_different_and_right(num_envs):
+    """Mean of 500 returns against the closed form, z-test with a false alarm of 1 in 10,000."""
+    simulator = GymnasiumSimulator(Mortal, by_observation, horizon=20, num_envs=num_envs, reseed=False)
+    first, second = (simulator.rollout(np.full(250, 20), range(250)) for _ in range(2))
+    starts = simulator.starts(range(40))
+    assert np.unique(starts[:, 1]).size == 40
+    returns = np.concatenate([batch.rewards.sum(axis=1) for batch in (first, second)])
+    assert np.unique(returns).size == 500
+    assert abs(returns.mean() - Mortal.expected_return(20, 1.0, 0.1)) < 3.9 * returns.std() / np.sqrt(500)
