@@ -21,7 +21,7 @@ import typer
 from numpy.typing import ArrayLike, NDArray
 
 from rido.policies.resolve import is_path
-from rido.policies.sb3 import code_needed
+from rido.policies.sb3_zip import code_needed
 from rido.policies.untrusted import UntrustedFileError
 from rido.simulators.base import SimulationError
 
@@ -164,7 +164,7 @@ def may_run_code(policy: str | None, trust: bool) -> bool:
     """
     if trust or os.environ.get("RIDO_TRUST") == "1":
         return True
-    if policy is None or not is_path(policy) or policy.endswith(".npz"):
+    if policy is None or not is_path(policy) or policy.endswith((".npz", ".onnx")):
         return False
     needed = code_needed(policy)
     if needed is None:

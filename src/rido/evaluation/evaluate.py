@@ -103,7 +103,7 @@ def evaluate(
             their content, or by an attribute ``fingerprint`` if they have one.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
         trust: whether the files of an SB3 zip may run code when they are loaded. Agents made of the classes of SB3,
-            torch, Gymnasium and numpy load without; see :func:`rido.policies.sb3.load_agent`.
+            torch, Gymnasium and numpy load without; see :func:`rido.policies.sb3_zip.load_agent`.
 
     Returns:
         The estimate, its error bars, and where the samples went.

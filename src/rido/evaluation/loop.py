@@ -24,7 +24,7 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Pace, TimeBudget
 from rido.simulators.base import Simulator, describe, trajectory_seeds
-from rido.storage.runfile import REWARD_RANGE, RunFile
+from rido.storage.runfile import NORMALISATION, REWARD_RANGE, RunFile
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import interval_warnings, width_warnings
 
@@ -98,6 +98,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
     able = describe(simulator)
     acting = able.policy
     policy = "its own policy" if acting is None else acting.name
+    normalisation = "" if acting is None else acting.normalisation
     notes = (
         []
         if acting is None or acting.reproducible
@@ -137,6 +138,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
             defaults={"seed": secrets.randbits(64)},
         )
         seed = record.configuration["seed"]
+        record.set(NORMALISATION, normalisation)
     entropy = secrets.randbits(64) if seed is None else seed
     if record is None or not any(True for _ in record.pieces()):  # a run that resumes has noted it
         notes += able.check_seeds(trajectory_seeds(entropy, 0, 2))
@@ -187,6 +189,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
         strategy=type(strategy).__name__.lower(),
         environment=environment,
         policy=policy,
+        normalisation=normalisation,
         seed=entropy,
         reproducible=reproducible,
         seconds=collector.seconds,

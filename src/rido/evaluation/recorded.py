@@ -21,7 +21,15 @@ from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
 from rido.storage.database import recognise
-from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, NOTES, REWARD_RANGE, RunFile, RunFileError
+from rido.storage.runfile import (
+    AGENT_DISCOUNT,
+    FITTED_CRITIC,
+    NORMALISATION,
+    NOTES,
+    REWARD_RANGE,
+    RunFile,
+    RunFileError,
+)
 from rido.strategies.diagnostics import width_warnings
 
 
@@ -83,6 +91,7 @@ def read_run(path: str | Path) -> RecordedRun:
     fitted = configuration.pop(FITTED_CRITIC, None) is not None
     configuration.pop(AGENT_DISCOUNT, None)
     notes = configuration.pop(NOTES, [])
+    normalisation = configuration.pop(NORMALISATION, "")
     edges = configuration.pop(REWARD_RANGE, None)
     reward_range = None if edges is None else (edges[0], edges[1])
     measured = configuration["costs"][2] if configuration["costs"] else 0
@@ -133,6 +142,7 @@ def read_run(path: str | Path) -> RecordedRun:
         strategy=configuration["strategy"],
         environment=configuration["environment"],
         policy=configuration["policy"],
+        normalisation=normalisation,
         seed=configuration["seed"],
         reproducible=not notes,
         seconds=sum(piece.seconds for piece in pieces),

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def take(observations: Any, index: NDArray[np.intp]) -> Any:
-    """Select rows of a batch into a new batch.
+def take(observations: Any, index: NDArray[np.intp] | int) -> Any:
+    """Select rows of a batch into a new batch, or a single row.
 
     Example:
         >>> take({"position": np.array([0.5, 1.5, 2.5])}, np.array([2, 0]))
@@ -19,6 +19,20 @@ def take(observations: Any, index: NDArray[np.intp]) -> Any:
     if isinstance(observations, tuple):
         return tuple(take(part, index) for part in observations)
     return observations[index]
+
+
+def leaves(observations: Any) -> list[NDArray[Any]]:
+    """The arrays of a batch."""
+    if isinstance(observations, dict):
+        return [leaf for part in observations.values() for leaf in leaves(part)]
+    if isinstance(observations, tuple):
+        return [leaf for part in observations for leaf in leaves(part)]
+    return [observations]
+
+
+def count(observations: Any) -> int:
+    """The number of observations in a batch."""
+    return len(leaves(observations)[0])
 
 
 def stack(batches: Sequence[Any]) -> Any:

@@ -22,6 +22,7 @@ from rido.storage.database import RunFileError, one_line_errors, open_for_readin
 __all__ = [
     "AGENT_DISCOUNT",
     "FITTED_CRITIC",
+    "NORMALISATION",
     "NOTES",
     "REWARD_RANGE",
     "Milestone",
@@ -34,6 +35,9 @@ _FINGERPRINT = "_fingerprint"  # suffix of the names of fingerprints in the conf
 
 NOTES = "notes"
 """Name in the configuration of the reasons why the same seed may not give the same result."""
+
+NORMALISATION = "normalisation"
+"""Name in the configuration of what was done to the agent's observations."""
 
 REWARD_RANGE = "reward_range"
 """Name in the configuration of the range of rewards that a guaranteed interval was asked for."""

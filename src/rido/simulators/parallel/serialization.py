@@ -16,7 +16,7 @@ import gymnasium as gym
 
 import rido.simulators.envs  # noqa: F401 - registers the ids
 from rido.policies import sb3
-from rido.policies.resolve import is_path
+from rido.policies.resolve import agent_files, is_path
 from rido.simulators.environments import find_spec
 from rido.simulators.gymnasium import GymnasiumSimulator
 
@@ -78,9 +78,7 @@ class _AgentFiles:
 
     @staticmethod
     def read(path: Path) -> _AgentFiles:
-        beside = ("vecnormalize.pkl", f"{path.stem}/vecnormalize.pkl")
-        found = [path, *(path.parent / name for name in beside if (path.parent / name).is_file())]
-        files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
+        files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in agent_files(path)}
         return _AgentFiles("/".join(path.parts[-3:]), files)
 
     def make_simulator(self, env: Any, settings: dict[str, Any]) -> GymnasiumSimulator:

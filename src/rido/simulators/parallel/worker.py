@@ -18,10 +18,11 @@ from rido.simulators.parallel.serialization import deserialize
 
 @dataclass(frozen=True)
 class RemotePolicy:
-    """Name and reproducibility of a policy that acts in other processes."""
+    """What results say of a policy that acts in other processes."""
 
     name: str
     reproducible: bool
+    normalisation: str
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ class RemoteSimulator:
             simulator = deserialize(self._content)
         except Exception as error:
             return Raised.catch(None, error)
-        policy = RemotePolicy(simulator.policy.name, simulator.policy.reproducible)
+        acting = simulator.policy
+        policy = RemotePolicy(acting.name, acting.reproducible, acting.normalisation)
         self._simulator = simulator
         return Ready(os.getpid(), simulator.num_envs, simulator.observation_space, policy)
 
