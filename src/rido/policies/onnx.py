@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from rido.policies.base import steady_block
 from rido.policies.functions import ActionError, FunctionPolicy
 from rido.policies.modules import best_choice
-from rido.policies.observations import leaves
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -34,6 +33,8 @@ class OnnxPolicy(FunctionPolicy):
     def __init__(
         self, path: Path, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, deterministic: bool
     ) -> None:
+        from gymnasium import spaces
+
         try:
             import onnxruntime  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
@@ -58,9 +59,15 @@ class OnnxPolicy(FunctionPolicy):
         self.name = "/".join(path.parts[-3:])
         contents = [file.read_bytes() for file in (path, weights_file(path)) if file.is_file()]
         self._digest = hashlib.sha256(b"".join(contents)).hexdigest()
-        rows = session.get_inputs()[0].shape[:1]
-        if rows and isinstance(rows[0], int):  # exported for batches of this size
-            self._block, self._takes_one = rows[0], False
+        first = session.get_inputs()[0]
+        parts = (
+            dict(observation_space) if isinstance(observation_space, spaces.Dict) else {first.name: observation_space}
+        )
+        if set(parts) != set(self._inputs):
+            names = ", ".join(self._inputs)
+            raise ValueError(f"environment must have observations {names} for {self.name}, got {', '.join(parts)}")
+        if len(first.shape) > len(parts[first.name].shape or ()) and isinstance(first.shape[0], int):
+            self._block, self._takes_one = first.shape[0], False  # it was exported for batches of this size
             return
         try:
             self._block = steady_block(lambda block, start: self._run(block), observation_space)
@@ -72,13 +79,7 @@ class OnnxPolicy(FunctionPolicy):
         return self._digest
 
     def _run(self, observations: Any) -> Any:
-        given = (
-            observations
-            if isinstance(observations, dict)
-            else dict(zip(self._inputs, leaves(observations), strict=False))
-        )
-        if set(given) != set(self._inputs):
-            raise ActionError(f"environment must have observations {', '.join(self._inputs)}, got {', '.join(given)}")
+        given = observations if isinstance(observations, dict) else dict.fromkeys(self._inputs, observations)
         feed = {name: given[name].astype(dtype) for name, dtype in self._inputs.items()}
         (output,) = self._session.run([self._output], feed)
         return best_choice(output, self._space, deterministic=self._deterministic)

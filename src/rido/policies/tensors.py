@@ -98,7 +98,7 @@ def sampling_from(generators: Generators) -> Iterator[None]:
 
     (generator,) = generators
     seed = int(generator.integers(_SEEDS))
-    if torch.cuda.is_initialized():  # the network may draw on the device
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # the network may draw on the device
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             yield
