@@ -56,7 +56,7 @@ def test_the_file_named_as_the_repository_or_the_only_one(repository):
 
 @pytest.mark.parametrize("name", ["hf:", "hf:one", "hf:a/b@", "hf:a b/c"])
 def test_other_names_are_refused(name):
-    with pytest.raises(ValueError, match="policy must be hf:org/name, hf:org/name@revision or either with /file.zip"):
+    with pytest.raises(ValueError, match=r"policy must be hf:org/name, hf:org/name@revision or either with /file\.zip"):
         download(name)
 
 

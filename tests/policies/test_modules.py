@@ -199,6 +199,24 @@ class TestOneObservation:
         noise = [generator.normal(size=2) for generator in generators(21)]
         np.testing.assert_array_equal(found, ROWS[:, :2] + batch["b"][:, None] + noise)
 
+    def test_texts_and_single_numbers(self):
+        """A batch of texts is a tuple of strings; a number is the action of a box of one number."""
+        space = spaces.Dict(a=LINE, mission=spaces.Text(20))
+        batch = {"a": ROWS, "mission": tuple(f"go {row}" for row in range(21))}
+        expected = ROWS[:, :1] + np.arange(21)[:, None]
+
+        def one(observation):
+            return observation["a"][0] + float(observation["mission"][3:])
+
+        def several(observations):
+            return observations["a"][:, 0] + [float(text[3:]) for text in observations["mission"]]
+
+        for act in (one, several):
+            policy = resolve(act, spaces.Box(-99, 99, (1,)), space)
+            np.testing.assert_array_equal(policy(batch, generators(21)), expected)
+        choice = resolve(lambda observations: (observations[:, :1] > 0).astype(int), spaces.Discrete(2))
+        np.testing.assert_array_equal(choice(ROWS, generators(21)), ROWS[:, 0] > 0)
+
     def test_errors_say_what_was_given_and_expected(self):
         with pytest.raises(ValueError, match=r"\(8, 2\) for 8 observations, got \(8, 3\), or of shape \(2,\) for one"):
             resolve(lambda observations: observations)(ROWS, generators(21))

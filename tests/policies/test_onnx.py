@@ -98,7 +98,7 @@ def test_errors(tmp_path, monkeypatch):
         patch.setitem(sys.modules, "onnxruntime", None)
         with pytest.raises(ImportError, match=r'pip install "rido\[onnx\]"'):
             resolve_policy("agent.onnx", observation_space=LINE, action_space=space)
-    with pytest.raises(ValueError, match="path of an existing ONNX file, got absent.onnx"):
+    with pytest.raises(ValueError, match=r"path of an existing ONNX file, got absent\.onnx"):
         resolve("absent.onnx")
     (tmp_path / "damaged.onnx").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="policy must be an ONNX file, got"):

@@ -34,7 +34,7 @@ PolicyOption = Annotated[
     str | None,
     typer.Option(
         help='An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (see --trust), '
-        'an agent\'s npz, "random", or module:function.',
+        'an agent\'s npz or ONNX file, hf:org/name on the Hugging Face hub, "random", or module:function.',
         rich_help_panel=ESTIMATE,
     ),
 ]

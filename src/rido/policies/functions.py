@@ -119,15 +119,18 @@ def check_actions(actions: Any, space: gym.Space[Any], rows: int | None = None) 
         space: Action space of one environment.
         rows: Number of actions in a batch; None for the action of one observation.
     """
-    if isinstance(actions, tuple) and len(actions) == 2 and actions[1] is None:  # from an SB3-like predict()
-        actions = actions[0]
     if isinstance(actions, tuple):
-        raise ActionError(f"policy must return actions alone, got a tuple of {len(actions)}: let it return one of them")
+        raise ActionError(
+            f"policy must return an array of actions, got a tuple of {len(actions)}: return actions alone"
+        )
     array = as_array(actions)
     batch, observations = ((), "one observation") if rows is None else ((rows,), f"{rows} observations")
     expected = (*batch, *(space.shape or ()))
-    if array.shape != expected:
-        raise ActionError(f"policy must return actions of shape {expected} for {observations}, got {array.shape}")
+    if (*array.shape, 1) == expected or array.shape == (*expected, 1):
+        array = array.reshape(expected)  # a number and an array of one number are the same action
+    if array.shape != expected or array.dtype.kind not in "biuf":
+        found = array.shape if array.dtype.kind in "biuf" else type(actions).__name__
+        raise ActionError(f"policy must return actions of shape {expected} for {observations}, got {found}")
     return array
 
 

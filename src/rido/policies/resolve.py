@@ -110,10 +110,15 @@ def _from_predict(
     """The policy of an object with a method ``predict``."""
     takes = "deterministic" in function_parameters(agent.predict)
     predict = partial(agent.predict, deterministic=deterministic) if takes else agent.predict
+
+    def act(observations: Any) -> Any:
+        found = predict(observations)
+        return found[0] if isinstance(found, tuple) and len(found) == 2 and found[1] is None else found
+
     policy: Policy = (
         RecurrentFunctionPolicy(predict, observation_space, action_space)
         if is_recurrent(predict)
-        else FunctionPolicy(predict, action_space)
+        else FunctionPolicy(act, action_space)
     )
     policy.name = function_name(agent)
     return policy

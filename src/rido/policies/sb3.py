@@ -79,7 +79,8 @@ class AgentPolicy(Policy):
         check_supported(type(self._network).__module__, type(model).__name__)
         if vecnormalize is None and is_model(model):
             vecnormalize = model.get_vec_normalize_env()
-            statistics = "the model has no VecNormalize" if vecnormalize is None else "the model's VecNormalize"
+            own = "the model has no VecNormalize" if vecnormalize is None else "the model's VecNormalize"
+            statistics = statistics or own
         self.vecnormalize = vecnormalize
         self._normalize = normalizer(vecnormalize)
         if statistics:
