@@ -22,7 +22,7 @@ import rido
 from environments import ENVIRONMENTS
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-BUDGET = 60  # full-length trajectories, in transitions
+BUDGET = 40  # full-length trajectories, in transitions
 EPISODES = 60  # of the plain loop
 PACKAGES = [
     "gymnasium",
@@ -59,7 +59,7 @@ ABOVE = """# Kinds of environments and policies
 
 {count} combinations, each evaluated by `rido.evaluate` and by other means: SB3's `evaluate_policy`, or a plain loop of
 {episodes} episodes with other seeds around the framework's own call for one observation. Agents are untrained; what
-counts is that both numbers agree. Horizons are short (20 to 60 steps), gamma is 1. Written by
+counts is that both numbers agree. Horizons are short (20 to 120 steps), gamma is 1. Written by
 `python benchmarks/combinations` with the blocks of `docs/recipes.md`. RLlib ran in a virtual environment of its own,
 with Gymnasium 1.2.2, which it pins; all others share one.
 
@@ -89,7 +89,7 @@ def run(key, name, build, settings):
     policy, independent = build(environment.make())
     atari = name.startswith("ALE")  # a reset takes 0.1 s, so few trajectories of full length
     options = dict(strategy="uniform") if atari else {}
-    budget = BUDGET * environment.horizon // (3 if atari else 1)
+    budget = BUDGET * environment.horizon // (2 if atari else 1)
     started = time.perf_counter()
     result = rido.evaluate(
         environment.make, policy, budget=budget, gamma=1, horizon=environment.horizon, seed=seed, **options, **settings

@@ -93,7 +93,7 @@ def _minigrid_flat():
 
 
 ENVIRONMENTS = {
-    "CartPole-v1": Environment("classic, discrete", lambda: gym.make("CartPole-v1"), 60),
+    "CartPole-v1": Environment("classic, discrete", lambda: gym.make("CartPole-v1"), 120),
     "Pendulum-v1": Environment("classic, continuous", lambda: gym.make("Pendulum-v1"), 30),
     "FrozenLake-v1": Environment("toy text, discrete observations", lambda: gym.make("FrozenLake-v1"), 40),
     "HalfCheetah-v5": Environment("MuJoCo, continuous", lambda: gym.make("HalfCheetah-v5"), 30),

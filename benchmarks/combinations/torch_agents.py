@@ -153,12 +153,12 @@ def cleanrl_atari(env):
             self.actor = torch.nn.Linear(128, env.action_space.n)
 
         def forward(self, images):
-            return self.actor(self.network(images / 255.0))
+            return torch.distributions.Categorical(logits=self.actor(self.network(images / 255.0)))
 
     agent = Agent()
 
     def act(seen, first):
         with torch.no_grad():
-            return int(agent(torch.as_tensor(seen)[None]).argmax())
+            return int(agent(torch.as_tensor(seen)[None]).sample())
 
     return agent, act

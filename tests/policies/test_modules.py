@@ -9,6 +9,7 @@ import rido
 from helpers import needs
 from rido.policies.base import BLOCK
 from rido.policies.resolve import resolve_policy
+from rido.simulators.parallel.serialization import deserialize, serialize
 
 LINE = spaces.Box(-np.inf, np.inf, (3,), np.float64)
 ARM = spaces.Box(np.array([-1, -2], np.float32), np.array([1, 0.5], np.float32))
@@ -36,6 +37,7 @@ def network(torch, outputs=2):
 
 class TestModules:
     def test_acts_as_it_does_in_torch(self, torch):
+        assert resolve(network(torch).bfloat16())(ROWS, generators(21)).dtype == np.float32
         module = torch.nn.Sequential(network(torch), torch.nn.Dropout(0.5)).double()
         module[0][0].eval()
         policy = resolve(module)
@@ -245,11 +247,15 @@ class TestPredict:
             assert policy.name.endswith(("Learner", "Agent"))
         np.testing.assert_array_equal(resolve(Agent(), deterministic=False)(ROWS, generators(21)), 2 * ROWS[:, :2])
 
-    def test_the_predict_of_an_sb3_model_is_the_model(self):
+    def test_the_predict_of_an_sb3_model_is_the_model(self, tmp_path):
         sb3 = needs("stable_baselines3", "sb3")
         model = sb3.PPO("MlpPolicy", "Pendulum-v1", seed=0, device="cpu")
         space = gym.make("Pendulum-v1").action_space
         rows = ROWS.astype(np.float32)
         policy = resolve(model.predict, space, model.observation_space)
         np.testing.assert_allclose(policy(rows, generators(21)), model.predict(rows, deterministic=True)[0], atol=1e-5)
-        assert policy.normalisation == "observations not normalised (the model has no VecNormalize)"
+        assert policy.normalisation == ""  # it is known that it was trained without
+        assert deserialize(serialize("Pendulum-v1", model, {"horizon": 5})).policy.normalisation == ""
+        model.save(tmp_path / "agent.zip")
+        loaded = resolve(sb3.PPO.load(tmp_path / "agent.zip", device="cpu"), space, model.observation_space)
+        assert loaded.normalisation.startswith("observations not normalised (the model came without the environment")

@@ -53,7 +53,7 @@ class AgentPolicy(Policy):
         action_space: Action space of one environment.
         deterministic: As in SB3's ``predict``.
         vecnormalize: Observation statistics the agent was trained with; the model's own if None.
-        statistics: Where they come from, or why there are none.
+        statistics: Where they come from, or why there are none; the model tells if not given.
         name: Name in results; the class of the model if None.
         fingerprint: Digest of the agent's files; that of its networks and statistics if not given.
 
@@ -79,15 +79,9 @@ class AgentPolicy(Policy):
         check_supported(type(self._network).__module__, type(model).__name__)
         if vecnormalize is None and is_model(model):
             vecnormalize = model.get_vec_normalize_env()
-            own = "the model has no VecNormalize" if vecnormalize is None else "the model's VecNormalize"
-            statistics = statistics or own
         self.vecnormalize = vecnormalize
         self._normalize = normalizer(vecnormalize)
-        if statistics:
-            applied = getattr(vecnormalize, "norm_obs", False)
-            self.normalisation = (
-                f"observations normalised by {statistics}" if applied else f"observations not normalised ({statistics})"
-            )
+        self.normalisation = describe_normalisation(model, vecnormalize, statistics)
         self.name = type(model).__name__ if name is None else name
         self._digest = fingerprint
         self._deterministic = deterministic
@@ -213,6 +207,25 @@ def normalizer(vecnormalize: Any) -> Normalizer | None:
     return Normalizer(moments.mean, deviation, float(vecnormalize.clip_obs))
 
 
+def describe_normalisation(model: Any, vecnormalize: Any = None, statistics: str = "") -> str:
+    """What a summary says of the observations of an agent; empty where there is nothing to say.
+
+    Args:
+        model: The model, or its policy.
+        vecnormalize: Observation statistics; the model's own if None.
+        statistics: Where they come from, or why there are none; the model tells if not given.
+    """
+    if is_model(model) and not statistics:
+        vecnormalize = vecnormalize or model.get_vec_normalize_env()
+        if vecnormalize is not None:
+            statistics = "the model's VecNormalize"
+        elif model.env is None:
+            statistics = "the model came without the environment that it was trained in"
+    if statistics and vecnormalize is not None and vecnormalize.norm_obs:
+        return f"observations normalised by {statistics}"
+    return f"observations not normalised ({statistics})" if statistics and _has_floats(model.observation_space) else ""
+
+
 def reward_scale(vecnormalize: Any) -> float:
     """What a VecNormalize divided rewards by in training; 1 if there is none."""
     if vecnormalize is None or not vecnormalize.norm_reward:
@@ -252,6 +265,14 @@ def _missing_zeros(name: str, trained: gym.Space[Any], given: gym.Space[Any]) ->
     if _layout(trained) != _layout(given):
         raise ValueError(f"environment must have observations like {name}'s, {trained}, got {given}")
     return 0
+
+
+def _has_floats(space: gym.Space[Any]) -> bool:
+    """Whether observations have floating numbers, which VecNormalize may have rescaled in training."""
+    from gymnasium import spaces
+
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    return any(np.issubdtype(part.dtype, np.floating) for part in parts if isinstance(part, spaces.Box))
 
 
 def _layout(space: gym.Space[Any]) -> Any:

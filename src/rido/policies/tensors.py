@@ -28,7 +28,8 @@ def as_array(thing: Any) -> NDArray[Any]:
     """An array of what a policy returned: an array, a number, a sequence, or a tensor of torch or JAX."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(thing, torch.Tensor):
-        thing = thing.detach().cpu().numpy()
+        thing = thing.detach().cpu()
+        thing = (thing.float() if thing.dtype == torch.bfloat16 else thing).numpy()  # numpy has no bfloat16
     return np.asarray(thing)
 
 

@@ -65,7 +65,9 @@ def deserialize(content: bytes) -> GymnasiumSimulator:
     if isinstance(policy, _AgentFiles):
         return policy.make_simulator(env, contents["settings"])
     if isinstance(policy, _SavedModel):
-        policy = policy.load()
+        simulator = GymnasiumSimulator(env, policy.load(), **contents["settings"])
+        simulator.policy.normalisation = policy.normalisation
+        return simulator
     return GymnasiumSimulator(env, policy, **contents["settings"])
 
 
@@ -99,6 +101,7 @@ class _SavedModel:
     algorithm: Any
     content: bytes
     vecnormalize: Any
+    normalisation: str  # of its policy, which a model without its environment does not know
 
     def load(self) -> Any:
         buffers = {"buffer_size": 1, "n_steps": 1}  # only training needs them, and loading allocates them
@@ -115,7 +118,8 @@ def _portable(policy: Any) -> Any:
     if sb3.is_model(policy):
         buffer = io.BytesIO()
         policy.save(buffer)
-        return _SavedModel(type(policy), buffer.getvalue(), policy.get_vec_normalize_env())
+        normalisation = sb3.describe_normalisation(policy)
+        return _SavedModel(type(policy), buffer.getvalue(), policy.get_vec_normalize_env(), normalisation)
     return policy
 
 
