@@ -65,8 +65,8 @@ with Gymnasium 1.2.2, which it pins; all others share one.
 
 The largest difference is {worst:.1f} standard errors of the difference. Where all is right, the largest of {count} is
 beyond {usual:.1f} in one table of 20. Rows have seeds of their own. A first table, whose rows shared theirs, had +3.4
-for "random" in Levers, so that combination was repeated with 60 seeds against its closed form: error over standard error
-has mean {mean:.2f} and standard deviation {deviation:.2f}.
+for "random" in Levers, so that combination was repeated with 60 seeds against its closed form: error over standard
+error has mean {mean:.2f} and standard deviation {deviation:.2f}.
 """
 
 
