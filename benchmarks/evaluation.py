@@ -18,7 +18,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 import rido
-from rido.policies.sb3 import load_agent
+from rido.policies.sb3_zip import load_agent
 
 AGENTS = Path(os.environ.get("RIDO_AGENTS", Path(__file__).parents[2] / "shared" / "agents"))
 AGENT = AGENTS / "trpo" / "Ant-v3" / "Ant-v3.zip"

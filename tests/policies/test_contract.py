@@ -54,6 +54,32 @@ class Constant(Policy):
         return np.full((len(generators), 1), 0.5)
 
 
+def one(observation):
+    return np.clip(-observation[2:], -2, 2)
+
+
+def one_that_draws(observation, generator):
+    return generator.uniform(-2, 2, size=1)
+
+
+def recurrent(observations, state, episode_start):
+    state = observations if state is None else 0.5 * state + observations
+    return np.clip(state[:, 2:], -2, 2), state
+
+
+class Predictor:
+    """An object with predict(), as scikit-learn's."""
+
+    def predict(self, observations):
+        return np.clip(observations[:, 2:], -2, 2)
+
+
+def module(folder):
+    torch = pytest.importorskip("torch", reason="needs the extra sb3")
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1), torch.nn.Tanh())
+
+
 def agent(folder):
     sb3 = pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     return sb3.PPO("MlpPolicy", ENV, seed=0, device="cpu")
@@ -75,7 +101,12 @@ POLICIES = {
     "function": lambda folder: network,
     "function, row by row": lambda folder: linear,
     "function that draws": lambda folder: noisy,
+    "one observation": lambda folder: one,
+    "one observation that draws": lambda folder: one_that_draws,
+    "recurrent": lambda folder: recurrent,
     "object": lambda folder: Proportional(1.5),
+    "object with predict": lambda folder: Predictor(),
+    "torch module": module,
     "Policy": lambda folder: Constant(),
     "random": lambda folder: "random",
     "module:attribute": lambda folder: f"{__name__}:network",

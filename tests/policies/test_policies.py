@@ -13,7 +13,7 @@ from helpers import needs
 from rido.policies.base import BLOCK, Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy
 from rido.policies.resolve import resolve_policy
-from rido.policies.sb3 import code_needed
+from rido.policies.sb3_zip import code_needed
 from rido.policies.untrusted import UntrustedFileError, unpickle
 
 LINE = spaces.Box(-np.inf, np.inf, (3,), np.float64)
@@ -133,7 +133,7 @@ class TestFunctions:
     def test_wrong_actions_are_refused(self):
         with pytest.raises(ValueError, match=r"actions of shape \(8, 2\) for 8 observations, got \(8, 3\)"):
             resolve(lambda observations: observations)(np.zeros((1, 3)), generators(1))
-        with pytest.raises(ValueError, match="got a tuple"):
+        with pytest.raises(ValueError, match="got a tuple of 2: return actions alone"):
             resolve(lambda observations: (observations, None))(np.zeros((1, 3)), generators(1))
 
 
@@ -210,7 +210,7 @@ def make(algorithm, action_space=ARM, observation_space=LINE, seed=0, **kwargs):
     import torch
 
     kind = getattr(sb3, algorithm, None) or getattr(contrib, algorithm)
-    policy = {"RecurrentPPO": "MlpLstmPolicy"}.get(algorithm, "MlpPolicy")
+    policy = "MlpPolicy"
     if "buffer_size" in inspect.signature(kind).parameters:
         kwargs["buffer_size"] = 10
     model = kind(policy, Still(observation_space, action_space), seed=seed, device="cpu", **kwargs)
@@ -352,13 +352,12 @@ class TestOtherNetworks:
         np.testing.assert_allclose(policy(batch, generators(20)), expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("algorithm, message", [("RecurrentPPO", "recurrent"), ("MaskablePPO", "action masks")])
-def test_agents_that_need_more_than_observations_are_refused(algorithm, message, tmp_path):
+def test_agents_that_need_action_masks_are_refused(tmp_path):
     space = spaces.Discrete(3)
-    model = make(algorithm, space)
+    model = make("MaskablePPO", space)
     model.save(tmp_path / "agent.zip")
     for source in (model, tmp_path / "agent.zip"):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match="action masks"):
             resolve(source, action_space=space)
 
 
@@ -439,8 +438,8 @@ def test_pickles_reach_nothing_else(module, name, tmp_path):
         unpickle(content, tmp_path, trust=False)
 
 
-@pytest.mark.parametrize("folder", [".", "agent"])
-def test_statistics_beside_the_zip_are_used(folder, tmp_path):
+@pytest.mark.parametrize("file", ["vecnormalize.pkl", "vec_normalize.pkl", "agent/vecnormalize.pkl"])
+def test_statistics_beside_the_zip_are_used(file, tmp_path):
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
     model = make("TRPO")
@@ -448,10 +447,12 @@ def test_statistics_beside_the_zip_are_used(folder, tmp_path):
     normalize.obs_rms.update(np.random.default_rng(0).normal([1, 20, -3], [2, 0.1, 5], size=(500, 3)))
     model.save(tmp_path / "agent.zip")
     plain = resolve(tmp_path / "agent.zip")
-    (tmp_path / folder).mkdir(exist_ok=True)
-    normalize.save(tmp_path / folder / "vecnormalize.pkl")
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    normalize.save(tmp_path / file)
     policy = resolve(tmp_path / "agent.zip")
     assert policy.fingerprint != plain.fingerprint
+    assert plain.normalisation == "observations not normalised (no vecnormalize.pkl beside the zip)"
+    assert policy.normalisation == f"observations normalised by {(tmp_path / file).name}"
     assert np.array_equal(policy.vecnormalize.obs_rms.mean, normalize.obs_rms.mean)
     observations = np.random.default_rng(1).normal([1, 20, -3], [2, 0.1, 5], size=(20, 3))
     expected, _ = model.predict(normalize.normalize_obs(observations), deterministic=True)

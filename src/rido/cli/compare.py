@@ -123,7 +123,10 @@ def compare_command(
             from rido.plots.report import require_extras
 
             require_extras()
-        wanted = {"confidence": confidence, "tolerance": tolerance if judge is None else 0.0}  # a gate has its own
+        wanted: dict[str, Any] = {
+            "confidence": confidence,
+            "tolerance": tolerance if judge is None else 0.0,
+        }  # a gate has its own
         if results:
             from rido.evaluation.results import compare_results
 

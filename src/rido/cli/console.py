@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rido.core.extras import missing_package
 from rido.policies.resolve import is_path
-from rido.policies.sb3 import code_needed
+from rido.policies.sb3_zip import code_needed
 from rido.policies.untrusted import UntrustedFileError
 from rido.simulators.base import SimulationError
 
@@ -42,7 +42,7 @@ PolicyOption = Annotated[
     str | None,
     typer.Option(
         help='An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (see --trust), '
-        'an agent\'s npz, "random", or module:function.',
+        'an agent\'s npz or ONNX file, hf:org/name on the Hugging Face hub, "random", or module:function.',
         rich_help_panel=ESTIMATE,
     ),
 ]
@@ -175,7 +175,7 @@ def may_run_code(policy: str | None, trust: bool) -> bool:
     """
     if trust or os.environ.get("RIDO_TRUST") == "1":
         return True
-    if policy is None or not is_path(policy) or policy.endswith(".npz"):
+    if policy is None or not is_path(policy) or policy.endswith((".npz", ".onnx")):
         return False
     needed = code_needed(policy)
     if needed is None:

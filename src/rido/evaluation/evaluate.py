@@ -67,8 +67,10 @@ def evaluate(
         env: a Gymnasium id, a function that makes an environment, an environment, a VectorEnv without autoreset, an
             environment in JAX (see :func:`rido.jax.adapt`), or any simulator of your own with a method
             ``rollout(lengths, seeds)``; or the "module:attribute" of one.
-        policy: an SB3 model or the path of its zip, an npz or an agent that comes with rido ("rido:pendulum"), a
-            function of a batch of observations, "random", or "module:attribute"; in JAX a function of one observation.
+        policy: an SB3 model or the path of its zip, an npz, an ONNX file, "hf:org/name" on the hub, an agent that comes
+            with rido ("rido:pendulum"), a torch module, an object with ``predict``, a function of a batch of
+            observations or of one, "random", or "module:attribute" (see
+            :func:`rido.policies.resolve.resolve_policy`); in JAX a function of one observation.
             Not needed for the paper's domains (``rido/LQG-v0`` and so on) and simulators of your own.
         gamma: discount factor in (0, 1].
         horizon: steps over which the return is summed. If not given, as many as leave out 0.1% of the return
@@ -112,7 +114,7 @@ def evaluate(
             their content, or by an attribute ``fingerprint`` if they have one.
         progress: whether to show a progress bar; if not given, when standard error is a terminal.
         trust: whether the files of an SB3 zip may run code when they are loaded. Agents made of the classes of SB3,
-            torch, Gymnasium and numpy load without; see :func:`rido.policies.sb3.load_agent`.
+            torch, Gymnasium and numpy load without; see :func:`rido.policies.sb3_zip.load_agent`.
 
     Returns:
         The estimate, its error bars, and where the samples went.

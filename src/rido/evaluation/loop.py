@@ -26,7 +26,7 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Pace, TimeBudget
 from rido.simulators.base import Simulator, describe, trajectory_seeds
-from rido.storage.runfile import REMARKS, REWARD_RANGE, RunFile
+from rido.storage.runfile import NORMALISATION, REMARKS, REWARD_RANGE, RunFile
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import interval_warnings, width_warnings
 
@@ -137,6 +137,7 @@ def _run(
 ) -> Evaluation:
     """Runs a task whose run file, if there is one, is open."""
     strategy, able = task.strategy, describe(simulator)
+    normalisation = "" if able.policy is None else able.policy.normalisation
     notes: list[str] = []
     if able.policy is not None and not able.policy.reproducible:
         notes.append(f"{policy} draws random numbers that the seed does not control")
@@ -148,6 +149,7 @@ def _run(
     if record is None or not any(True for _ in record.pieces()):  # a run that resumes has noted it
         notes += able.check_seeds(trajectory_seeds(entropy, 0, 2))
     if record is not None:
+        record.set(NORMALISATION, normalisation)
         notes = record.add_notes(notes)
         record.add_notes(describe(simulator).remarks, REMARKS)
     reproducible = not notes
@@ -194,6 +196,7 @@ def _run(
         strategy=type(strategy).__name__.lower(),
         environment=environment,
         policy=policy,
+        normalisation=normalisation,
         seed=entropy,
         reproducible=reproducible,
         seconds=collector.seconds,

@@ -26,6 +26,7 @@ from rido.storage.runfile import (
     AGENT_DISCOUNT,
     COMPARISON,
     FITTED_CRITIC,
+    NORMALISATION,
     NOTES,
     REMARKS,
     REWARD_RANGE,
@@ -95,6 +96,7 @@ def read_run(path: str | Path) -> RecordedRun:
     fitted = configuration.pop(FITTED_CRITIC, None) is not None
     configuration.pop(AGENT_DISCOUNT, None)
     notes, remarks = configuration.pop(NOTES, []), configuration.pop(REMARKS, [])
+    normalisation = configuration.pop(NORMALISATION, "")
     edges = configuration.pop(REWARD_RANGE, None)
     reward_range = None if edges is None else (edges[0], edges[1])
     measured = configuration["costs"][2] if configuration["costs"] else 0
@@ -145,6 +147,7 @@ def read_run(path: str | Path) -> RecordedRun:
         strategy=configuration["strategy"],
         environment=configuration["environment"],
         policy=configuration["policy"],
+        normalisation=normalisation,
         seed=configuration["seed"],
         reproducible=not notes,
         seconds=sum(piece.seconds for piece in pieces),

@@ -33,6 +33,8 @@ class Evaluation:
         uniform_transitions: transitions that full-length trajectories alone would need for the same standard
             error, an estimate; NaN where the data does not tell.
         uniform_transitions_interval: its 95% interval.
+        normalisation: what was done to the agent's observations, such as "observations normalised by vecnormalize.pkl";
+            empty where there is nothing to say.
         strategy: name of the strategy.
         environment: name of the environment.
         policy: name of the policy.
@@ -72,6 +74,7 @@ class Evaluation:
     reward_range: tuple[float, float] | None = None
     guaranteed_interval: tuple[float, float] | None = None
     uniform_transitions_interval: tuple[float, float] = (math.nan, math.nan)
+    normalisation: str = ""
 
     @property
     def value(self) -> float:
@@ -103,6 +106,8 @@ class Evaluation:
         if self.reward_range is not None and self.guaranteed_interval is not None:
             (lowest, highest), (_, low, high) = self.reward_range, to_digits(self.value, *self.guaranteed_interval)
             lines.insert(1, f"guaranteed for rewards in [{lowest:.6g}, {highest:.6g}]: [{low}, {high}]")
+        if self.normalisation:
+            lines.append(self.normalisation)
         if math.isfinite(self.uniform_transitions) and self.strategy != "uniform":
             least, most = self.uniform_transitions_interval
             about = f"about {_rounded(self.uniform_transitions)} transitions"
@@ -134,6 +139,7 @@ class Evaluation:
         return {
             "environment": self.environment,
             "policy": self.policy,
+            "normalisation": self.normalisation,
             "strategy": self.strategy,
             **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
             "confidence": 0.95,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,13 @@ from numpy.typing import NDArray
 from rido.policies.observations import take
 from rido.storage.fingerprint import content_of
 
+if TYPE_CHECKING:
+    import gymnasium as gym
+
 BLOCK = 8
 """Rows in one call of a policy. OpenBLAS rounds float64 products of 16 rows by position, of 8 rows it does not."""
+
+_TRIED_BLOCKS = (16, 8, 4)  # rows in one call, tried in this order; larger blocks have less overhead
 
 Generators = Sequence[np.random.Generator]
 
@@ -47,11 +52,14 @@ class Policy(ABC):
         reproducible: Whether a row's action depends only on its observation and its generator. False if it may
             depend on global random state.
         draws: Whether it uses the generators. If not, each of them may be None.
+        normalisation: What happens to observations before the policy sees them, where a reader of the result should
+            know, such as "observations normalised by vecnormalize.pkl"; else empty.
     """
 
     name: str
     reproducible: bool = True
     draws: bool = True
+    normalisation: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -95,6 +103,27 @@ def call_in_blocks(
         index = np.minimum(np.arange(start, start + block), rows - 1)
         results.append(function(take(observations, index), start))
     return results[0][:rows] if len(results) == 1 else np.concatenate(results)[:rows]
+
+
+def steady_block(function: Callable[[Any, int], NDArray[Any]], observation_space: gym.Space[Any]) -> int:
+    """Largest block in which a function gives a row the same bits at every position; 1 always does.
+
+    Args:
+        function: As in :func:`call_in_blocks`.
+        observation_space: Observation space of one environment, from which it is tried.
+    """
+    from gymnasium.vector.utils import batch_space
+
+    rows = _TRIED_BLOCKS[0]
+    space = batch_space(observation_space, rows)
+    space.seed(0)
+    batch = space.sample()
+    for block in _TRIED_BLOCKS:
+        together = call_in_blocks(function, batch, rows, block)
+        alone = [call_in_blocks(function, take(batch, np.array([row])), 1, block) for row in range(rows)]
+        if np.array_equal(together, np.concatenate(alone)):
+            return block
+    return 1
 
 
 def draw(distribution: str, generators: Generators, size: int) -> NDArray[np.float64]:

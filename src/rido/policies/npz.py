@@ -64,6 +64,8 @@ class MlpPolicy(Policy):
         mean = self._floats("mean", -1).astype(np.float64)
         deviation = self._floats("deviation", mean.size).astype(np.float64)
         self._normalize = networks.Normalizer(mean, deviation, float(self._floats("limit")))
+        if np.any(mean) or np.any(deviation != 1):
+            self.normalisation = "observations normalised by the statistics in the npz"
         self._inputs = mean.size
         self._discrete = "choices" in self.arrays
         if self._discrete:

@@ -1,14 +1,18 @@
-"""Batches of observations: arrays with one row per observation, or dictionaries and tuples of such arrays."""
+"""Batches of observations: arrays with one row per observation, or dictionaries and tuples of such arrays.
+
+A batch of texts is a tuple of strings, as Gymnasium has it.
+"""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 
-def take(observations: Any, index: NDArray[np.intp]) -> Any:
-    """Select rows of a batch into a new batch.
+def take(observations: Any, index: NDArray[np.intp] | int) -> Any:
+    """Select rows of a batch into a new batch, or a single row.
 
     Example:
         >>> take({"position": np.array([0.5, 1.5, 2.5])}, np.array([2, 0]))
@@ -16,9 +20,25 @@ def take(observations: Any, index: NDArray[np.intp]) -> Any:
     """
     if isinstance(observations, dict):
         return {key: take(part, index) for key, part in observations.items()}
+    if _are_texts(observations):
+        return observations[index] if isinstance(index, int) else tuple(observations[row] for row in index.tolist())
     if isinstance(observations, tuple):
         return tuple(take(part, index) for part in observations)
     return observations[index]
+
+
+def leaves(observations: Any) -> list[NDArray[Any]]:
+    """The arrays of a batch."""
+    if isinstance(observations, dict):
+        return [leaf for part in observations.values() for leaf in leaves(part)]
+    if isinstance(observations, tuple) and not _are_texts(observations):
+        return [leaf for part in observations for leaf in leaves(part)]
+    return [np.asarray(observations)]
+
+
+def count(observations: Any) -> int:
+    """The number of observations in a batch."""
+    return len(leaves(observations)[0])
 
 
 def stack(batches: Sequence[Any]) -> Any:
@@ -26,6 +46,12 @@ def stack(batches: Sequence[Any]) -> Any:
     first = batches[0]
     if isinstance(first, dict):
         return {key: stack([batch[key] for batch in batches]) for key in first}
+    if _are_texts(first):
+        return tuple(chain(*batches))
     if isinstance(first, tuple):
         return tuple(stack(parts) for parts in zip(*batches, strict=True))
     return np.concatenate(batches)
+
+
+def _are_texts(observations: Any) -> bool:
+    return isinstance(observations, tuple) and bool(observations) and isinstance(observations[0], str)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rido.core.extras import missing_package
-from rido.policies import sb3
+from rido.policies import hub, sb3, sb3_zip
 from rido.policies.base import Policy
-from rido.policies.functions import FunctionPolicy, RandomPolicy
+from rido.policies.functions import FunctionPolicy, RandomPolicy, function_name, function_parameters
+from rido.policies.modules import ModulePolicy
 from rido.policies.npz import MlpPolicy
+from rido.policies.onnx import OnnxPolicy, weights_file
+from rido.policies.recurrent import RecurrentFunctionPolicy, is_recurrent
+from rido.policies.tensors import is_module
+from rido.policies.untrusted import UntrustedFileError
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -37,47 +43,99 @@ def resolve_policy(
               ``policy(observations, generators=...)`` if it has a parameter of that name. It gets blocks of ``BLOCK``
               rows, or the whole batch if its attribute ``rowwise`` is True, which says that it computes each row by
               itself (no matrix products);
+            * a callable on one observation, with a parameter ``generator`` if it draws;
+            * a callable with parameters ``state`` and ``episode_start``, which is recurrent
+              (see :class:`rido.policies.recurrent.RecurrentFunction`);
+            * a ``torch.nn.Module`` (see :class:`rido.policies.modules.ModulePolicy`), recurrent if its ``forward`` is;
+            * an object with ``predict(observations)``, or SB3's ``predict(observations, state, episode_start,
+              deterministic)``, which returns actions and a state;
             * "random", which samples the action space;
             * "rido:pendulum" and so on, an agent that comes with rido (see :func:`shipped_agents`);
             * "module:attribute", any of the others found in a module;
             * a Stable-Baselines3 or sb3-contrib model;
             * the path of such a model's zip; a ``vecnormalize.pkl`` beside it is used too;
-            * the path of an ``.npz`` that :class:`rido.policies.npz.MlpPolicy` wrote; it cannot run code.
+            * the path of an ``.npz`` that :class:`rido.policies.npz.MlpPolicy` wrote; it cannot run code;
+            * the path of an ``.onnx`` file (see :class:`rido.policies.onnx.OnnxPolicy`); it cannot run code;
+            * "hf:org/name", such a file on the Hugging Face hub (see :func:`rido.policies.hub.download`), which may not
+              run code.
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.
         deterministic: Whether an agent takes its most likely action or samples one, as in SB3's ``predict``.
-        trust: Whether the files of a zip may run code. See :func:`rido.policies.sb3.load_agent`.
+        trust: Whether the files of a zip may run code. See :func:`rido.policies.sb3_zip.load_agent`.
 
     Returns:
         The policy.
     """
     if isinstance(policy, Policy):
         return policy
+    spaces = dict(observation_space=observation_space, action_space=action_space)
     if isinstance(policy, str) and policy == "random":
         return RandomPolicy(action_space)
     if isinstance(policy, str) and policy.startswith(_PREFIX):
         agent = MlpPolicy.load(shipped_agent(policy), deterministic=deterministic, name=policy)
         return agent.fits(observation_space, action_space)
+    if isinstance(policy, str) and policy.startswith(hub.PREFIX):
+        return _from_hub(policy, **spaces, deterministic=deterministic)
     if is_path(policy):
         if str(policy).endswith(".npz"):
             return MlpPolicy.load(policy, deterministic=deterministic).fits(observation_space, action_space)
-        return sb3.load_agent(policy, observation_space, action_space, deterministic=deterministic, trust=trust)
+        if str(policy).endswith(".onnx"):
+            return OnnxPolicy(Path(policy), **spaces, deterministic=deterministic)
+        return sb3_zip.load_agent(policy, **spaces, deterministic=deterministic, trust=trust)
     if isinstance(policy, str) and ":" in policy:
-        return resolve_policy(
-            import_attribute("policy", policy),
-            observation_space=observation_space,
-            action_space=action_space,
-            deterministic=deterministic,
-            trust=trust,
-        )
+        found = import_attribute("policy", policy)
+        return resolve_policy(found, **spaces, deterministic=deterministic, trust=trust)
+    if inspect.ismethod(policy) and policy.__name__ == "predict":
+        policy = policy.__self__
     if sb3.is_model(policy) or sb3.is_network(policy):
-        return sb3.AgentPolicy(policy, observation_space, action_space, deterministic=deterministic)
-    if callable(policy) and not inspect.isclass(policy):
-        return FunctionPolicy(policy, action_space)
+        return sb3.agent_policy(policy, observation_space, action_space, deterministic=deterministic)
+    if not inspect.isclass(policy):
+        if callable(policy) and is_recurrent(policy):
+            return RecurrentFunctionPolicy(policy, **spaces, deterministic=deterministic)
+        if is_module(policy):
+            return ModulePolicy(policy, **spaces, deterministic=deterministic)
+        if callable(policy):
+            return FunctionPolicy(policy, action_space)
+        if callable(getattr(policy, "predict", None)):
+            return _from_predict(policy, **spaces, deterministic=deterministic)
     raise ValueError(
-        "policy must be a callable, 'random', 'module:attribute', an SB3 model or the path of its zip or of an npz, "
-        f"or one of {', '.join(shipped_agents())}, got {policy!r}"
+        "policy must be a callable, 'random', 'module:attribute', a torch module, an object with predict(), an SB3 "
+        "model, the path of its zip, of an npz or of an ONNX file, 'hf:org/name', or one of "
+        f"{', '.join(shipped_agents())}, got {policy!r}"
     )
+
+
+def _from_predict(
+    agent: Any, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, deterministic: bool
+) -> Policy:
+    """The policy of an object with a method ``predict``."""
+    takes = "deterministic" in function_parameters(agent.predict)
+    predict = partial(agent.predict, deterministic=deterministic) if takes else agent.predict
+
+    def act(observations: Any) -> Any:
+        found = predict(observations)
+        return found[0] if isinstance(found, tuple) and len(found) == 2 and found[1] is None else found
+
+    policy: Policy = (
+        RecurrentFunctionPolicy(predict, observation_space, action_space)
+        if is_recurrent(predict)
+        else FunctionPolicy(act, action_space)
+    )
+    policy.name = function_name(agent)
+    return policy
+
+
+def _from_hub(
+    name: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, deterministic: bool
+) -> Policy:
+    """The policy of an agent on the hub, which may not run code: anybody may have put it there."""
+    path, spaces = hub.download(name), dict(observation_space=observation_space, action_space=action_space)
+    try:
+        policy = resolve_policy(path, **spaces, deterministic=deterministic, trust=False)
+    except UntrustedFileError as error:
+        raise UntrustedFileError(f"{error}, and give the path instead of {name}") from error
+    policy.name = name
+    return policy
 
 
 def shipped_agents() -> tuple[str, ...]:
@@ -101,9 +159,14 @@ def is_path(policy: Any) -> bool:
     """Whether a policy is given by the path of its file, with or without the suffix ``.zip``."""
     if not isinstance(policy, str):
         return isinstance(policy, Path)
-    if policy == "random" or policy.startswith(_PREFIX):
+    if policy == "random" or policy.startswith((_PREFIX, hub.PREFIX)):
         return False
-    return policy.endswith((".zip", ".npz")) or Path(policy).is_file() or Path(f"{policy}.zip").is_file()
+    return policy.endswith((".zip", ".npz", ".onnx")) or Path(policy).is_file() or Path(f"{policy}.zip").is_file()
+
+
+def agent_files(path: Path) -> list[Path]:
+    """The existing files of an agent: its own and those beside it that loading it reads."""
+    return [file for file in (path, *sb3_zip.statistics_files(path), weights_file(path)) if file.is_file()]
 
 
 def import_attribute(name: str, reference: str) -> Any:

@@ -1,51 +1,24 @@
-"""Stable-Baselines3 and sb3-contrib agents: loading them and acting with them.
-
-A pickle may run code. Pickles in an agent's files are therefore read with an allowlist of classes, which suffices for
-agents without classes of the user's own; all others are unpickled only where the caller trusts the file.
-"""
+"""Stable-Baselines3 and sb3-contrib agents: acting with them. :mod:`rido.policies.sb3_zip` loads them."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import importlib
-import io
-import json
 import sys
-import warnings
-import zipfile
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies.base import Generators, Policy, ValueFunction, call_in_blocks
+from rido.policies.base import Generators, Policy, ValueFunction, call_in_blocks, steady_block
 from rido.policies.networks import Normalizer, numpy_actor, value_network
-from rido.policies.observations import take
-from rido.policies.untrusted import UntrustedFileError, check_declared_sizes, plain_weights_only, unpickle
+from rido.policies.recurrent import RecurrentPolicy
+from rido.policies.tensors import sampling_from
 from rido.storage.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
-# Algorithms are recognised by the attributes that they save; the first one found decides. DDPG is saved as TD3.
-_ALGORITHMS = (
-    ("delta_std_schedule", "sb3_contrib", "ARS"),
-    ("top_quantiles_to_drop_per_net", "sb3_contrib", "TQC"),
-    ("target_policy_noise", "stable_baselines3", "TD3"),
-    ("policy_delay", "sb3_contrib", "CrossQ"),
-    ("target_entropy", "stable_baselines3", "SAC"),
-    ("n_quantiles", "sb3_contrib", "QRDQN"),
-    ("exploration_rate", "stable_baselines3", "DQN"),
-    ("cg_max_steps", "sb3_contrib", "TRPO"),
-    ("clip_range", "stable_baselines3", "PPO"),
-    ("gae_lambda", "stable_baselines3", "A2C"),
-)
-
 _VALUE_POLICIES = ("ActorCriticPolicy", "SACPolicy", "TQCPolicy", "TD3Policy", "DQNPolicy")  # have a value function
-_PREDICT_BLOCKS = (16, 8, 4)  # rows in one call of predict(), tried in this order; larger blocks have less overhead
 
 # Ant-v3 had 84 contact forces behind its 27 state values, and they were always zero.
 _ANT_STATE, _ANT_WITH_ZEROS, _ANT_WITH_FORCES = (27,), (111,), (105,)
@@ -80,6 +53,7 @@ class AgentPolicy(Policy):
         action_space: Action space of one environment.
         deterministic: As in SB3's ``predict``.
         vecnormalize: Observation statistics the agent was trained with; the model's own if None.
+        statistics: Where they come from, or why there are none; the model tells if not given.
         name: Name in results; the class of the model if None.
         fingerprint: Digest of the agent's files; that of its networks and statistics if not given.
 
@@ -96,16 +70,18 @@ class AgentPolicy(Policy):
         *,
         deterministic: bool = True,
         vecnormalize: Any = None,
+        statistics: str = "",
         name: str | None = None,
         fingerprint: str = "",
     ) -> None:
         self.model = model
         self._network = model.policy if is_model(model) else model
-        _check_supported(type(self._network).__module__, type(model).__name__)
+        check_supported(type(self._network).__module__, type(model).__name__)
         if vecnormalize is None and is_model(model):
             vecnormalize = model.get_vec_normalize_env()
         self.vecnormalize = vecnormalize
         self._normalize = normalizer(vecnormalize)
+        self.normalisation = describe_normalisation(model, vecnormalize, statistics)
         self.name = type(model).__name__ if name is None else name
         self._digest = fingerprint
         self._deterministic = deterministic
@@ -114,12 +90,18 @@ class AgentPolicy(Policy):
             raise ValueError(
                 f"environment must have actions like {self.name}'s, {model.action_space}, got {action_space}"
             )
+        self._choose_network()
+
+    def _choose_network(self) -> None:
+        """Decide between numpy and SB3's ``predict``."""
+        model, deterministic = self.model, self._deterministic
         exploration_rate = float(getattr(model, "exploration_rate", 0.0))  # of DQN and QRDQN
         self._actor = numpy_actor(self._network, deterministic=deterministic, exploration_rate=exploration_rate)
         # Without a numpy actor, sampling uses torch's global generator.
         self.reproducible = deterministic or self._actor is not None
         self.draws = not deterministic and self._actor is not None
-        self._block = self._steady_block() if self._actor is None and deterministic else 1
+        needed = self._actor is None and deterministic
+        self._block = steady_block(self._predict, model.observation_space) if needed else 1
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         prepared = self.prepare(observations)
@@ -175,20 +157,45 @@ class AgentPolicy(Policy):
         actions, _ = self.model.predict(prepared, deterministic=self._deterministic)
         return np.asarray(actions)
 
-    def _steady_block(self) -> int:
-        """Largest block in which predict() gives a row the same bits at every position; 1 always does."""
-        from gymnasium.vector.utils import batch_space
 
-        rows = _PREDICT_BLOCKS[0]
-        space = batch_space(self.model.observation_space, rows)
-        space.seed(0)
-        batch = space.sample()
-        for block in _PREDICT_BLOCKS:
-            together = call_in_blocks(self._predict, batch, rows, block)
-            alone = [call_in_blocks(self._predict, take(batch, np.array([row])), 1, block) for row in range(rows)]
-            if np.array_equal(together, np.concatenate(alone)):
-                return block
-        return 1
+class RecurrentAgentPolicy(RecurrentPolicy, AgentPolicy):
+    """A RecurrentPPO agent, acting by its ``predict``. Its LSTM's state belongs to the trajectory.
+
+    It takes what :class:`AgentPolicy` takes. Its values need the state, so it has no value function.
+    """
+
+    def _choose_network(self) -> None:
+        self.draws = not self._deterministic
+        self._block = 1 if self.draws else self._steady_block(self.model.observation_space)
+
+    def value_function(self) -> None:
+        return None
+
+    def step(self, observations: Any, states: Sequence[Any], generators: Generators) -> tuple[NDArray[Any], list[Any]]:
+        return super().step(self.prepare(observations), states, generators)
+
+    def _advance(
+        self, observations: Any, state: Any, episode_start: NDArray[np.bool_], generators: Generators
+    ) -> tuple[NDArray[Any], Any]:
+        if state is not None:  # SB3 has layers first, then rows
+            state = tuple(np.moveaxis(part, 0, 1) for part in state)
+        options = dict(episode_start=episode_start, deterministic=self._deterministic)
+        with sampling_from(generators if self.draws else []):
+            actions, state = self.model.predict(observations, state, **options)
+        return np.asarray(actions), tuple(np.moveaxis(part, 1, 0) for part in state)
+
+
+def agent_policy(model: Any, *spaces: gym.Space[Any], **settings: Any) -> AgentPolicy:
+    """Make the policy of a model; the arguments are those of :class:`AgentPolicy`."""
+    network = model.policy if is_model(model) else model
+    kind = RecurrentAgentPolicy if ".recurrent." in type(network).__module__ else AgentPolicy
+    return kind(model, *spaces, **settings)
+
+
+def check_supported(policy_module: str, name: str) -> None:
+    """Refuse an agent that needs more than observations and a state."""
+    if ".maskable." in policy_module:
+        raise ValueError(f"policy must not need action masks (they are not passed on), got {name}")
 
 
 def normalizer(vecnormalize: Any) -> Normalizer | None:
@@ -200,182 +207,30 @@ def normalizer(vecnormalize: Any) -> Normalizer | None:
     return Normalizer(moments.mean, deviation, float(vecnormalize.clip_obs))
 
 
+def describe_normalisation(model: Any, vecnormalize: Any = None, statistics: str = "") -> str:
+    """What a summary says of the observations of an agent; empty where there is nothing to say.
+
+    Args:
+        model: The model, or its policy.
+        vecnormalize: Observation statistics; the model's own if None.
+        statistics: Where they come from, or why there are none; the model tells if not given.
+    """
+    if is_model(model) and not statistics:
+        vecnormalize = vecnormalize or model.get_vec_normalize_env()
+        if vecnormalize is not None:
+            statistics = "the model's VecNormalize"
+        elif model.env is None:
+            statistics = "the model came without the environment that it was trained in"
+    if statistics and vecnormalize is not None and vecnormalize.norm_obs:
+        return f"observations normalised by {statistics}"
+    return f"observations not normalised ({statistics})" if statistics and _has_floats(model.observation_space) else ""
+
+
 def reward_scale(vecnormalize: Any) -> float:
     """What a VecNormalize divided rewards by in training; 1 if there is none."""
     if vecnormalize is None or not vecnormalize.norm_reward:
         return 1.0
     return float(np.sqrt(vecnormalize.ret_rms.var + vecnormalize.epsilon))
-
-
-def load_agent(
-    path: str | Path,
-    observation_space: gym.Space[Any],
-    action_space: gym.Space[Any],
-    *,
-    deterministic: bool = True,
-    trust: bool = True,
-) -> AgentPolicy:
-    """Load an agent from the zip that SB3's ``save`` wrote.
-
-    The zip tells the algorithm. A ``vecnormalize.pkl`` beside it, or in the folder of the zip's name (the layout of RL
-    Baselines3 Zoo), gives the observation statistics. Files saved with the old ``gym`` load too.
-
-    Args:
-        path: The zip, with or without its suffix.
-        observation_space: Observation space of one environment.
-        action_space: Action space of one environment.
-        deterministic: As in SB3's ``predict``.
-        trust: Whether the files may run code. Agents made of the classes of SB3, torch, Gymnasium and numpy load
-            without.
-
-    Raises:
-        UntrustedFileError: The files need code of somebody else, and are not trusted.
-    """
-    _require("stable_baselines3")
-    path = _existing(path)
-    digest = hashlib.sha256(path.read_bytes())
-    model = _load_model(path, trust)
-    vecnormalize, statistics = _load_statistics(path, trust)
-    if vecnormalize is None and _trained_under_vecnormalize(_data(path)):
-        warnings.warn(
-            f"{path.name} was trained under VecNormalize, and its observations are not normalised now: put "
-            "vecnormalize.pkl beside it",
-            stacklevel=2,
-        )
-    digest.update(statistics)
-    return AgentPolicy(
-        model,
-        observation_space,
-        action_space,
-        deterministic=deterministic,
-        vecnormalize=vecnormalize,
-        name="/".join(path.parts[-3:]),
-        fingerprint=digest.hexdigest(),
-    )
-
-
-def code_needed(path: str | Path) -> str | None:
-    """Return what an agent's files would run of somebody else's code; None if they load without trust."""
-    _require("stable_baselines3")
-    try:
-        path = _existing(path)
-        _attributes(path, _data(path), trust=False)
-        _load_statistics(path, trust=False)
-    except UntrustedFileError as error:
-        return str(error)
-    return None
-
-
-def _existing(path: str | Path) -> Path:
-    path = Path(path)
-    if not path.is_file() and path.suffix != ".zip":
-        path = path.with_name(f"{path.name}.zip")
-    if not path.is_file():
-        raise ValueError(f"policy must be the path of an existing zip, got {path}")
-    return path
-
-
-def _data(path: Path) -> dict[str, Any]:
-    """What SB3 saved beside the weights, with pickles as text."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            check_declared_sizes(archive, path.stat().st_size)
-            for weights in (name for name in archive.namelist() if name.endswith(".pth")):
-                content = archive.read(weights)
-                if zipfile.is_zipfile(io.BytesIO(content)):  # torch's own format
-                    check_declared_sizes(zipfile.ZipFile(io.BytesIO(content)), len(content))
-            data = json.loads(archive.read("data"))
-        if not isinstance(data, dict) or not isinstance(data["policy_class"], dict):
-            raise ValueError("its data is not that of an agent")
-    except Exception as error:  # a damaged zip raises nearly anything, NotImplementedError included
-        raise _not_an_agent(path, error) from error
-    return data
-
-
-def _attributes(path: Path, data: Mapping[str, Any], *, trust: bool) -> dict[str, Any]:
-    """What SB3's ``load`` is not to unpickle by itself, by name."""
-    # What only training needs is replaced: it may not unpickle under this Python, or may be huge (loading allocates
-    # the replay buffer and the rollout buffer).
-    attributes: dict[str, Any] = {"learning_rate": 0.0, "lr_schedule": _zero, "clip_range": _zero, "buffer_size": 1}
-    attributes |= {"exploration_schedule": _zero, "delta_std_schedule": _zero, "train_freq": 1}
-    attributes |= {"_last_obs": None, "_last_original_obs": None, "_last_episode_starts": None}
-    attributes |= {"ep_info_buffer": None, "ep_success_buffer": None, "action_noise": None, "n_steps": 1, "n_envs": 1}
-    attributes |= {"weights": None}  # of ARS, whose network has them too
-    for key, value in data.items():
-        if key not in attributes and isinstance(value, dict) and ":serialized:" in value:
-            try:
-                attributes[key] = unpickle(base64.b64decode(value[":serialized:"]), path, trust=trust)
-            except UntrustedFileError:
-                raise
-            except Exception as error:
-                raise _not_an_agent(path, error) from error
-    return attributes
-
-
-def _load_model(path: Path, trust: bool) -> Any:
-    data = _data(path)
-    _check_supported(str(data["policy_class"].get("__module__", "")), path.name)
-    known = [(package, name) for attribute, package, name in _ALGORITHMS if attribute in data]
-    if not known:
-        raise ValueError(f"policy must be an agent of a known SB3 algorithm, got {path}")
-    package, name = known[0]
-    _require(package)
-    algorithm = getattr(importlib.import_module(package), name)
-    attributes = _attributes(path, data, trust=trust)
-    with warnings.catch_warnings(), plain_weights_only(not trust):
-        warnings.filterwarnings("ignore", message=".*loading a A2C/PPO model saved with SB3 < 1.7.0.*")
-        warnings.filterwarnings("ignore", message=".*loading a DQN model saved with SB3 < 2.4.0.*")
-        try:
-            return algorithm.load(path, device="cpu", custom_objects=attributes)
-        except Exception as error:  # whatever a damaged or incomplete zip makes of SB3's and torch's loading
-            raise _not_an_agent(path, error) from error
-
-
-def _load_statistics(path: Path, trust: bool) -> tuple[Any, bytes]:
-    """The VecNormalize that belongs to a zip, and the content of its file; None and nothing if there is none."""
-    from stable_baselines3.common.vec_env import VecNormalize
-
-    for file in (path.with_name("vecnormalize.pkl"), path.with_suffix("") / "vecnormalize.pkl"):
-        if not file.is_file():
-            continue
-        content = file.read_bytes()
-        try:
-            found = unpickle(content, file, trust=trust)
-        except UntrustedFileError:
-            raise
-        except Exception as error:
-            raise ValueError(f"{file} must be written by VecNormalize.save(): {error!r:.300}") from error
-        if not isinstance(found, VecNormalize):
-            raise ValueError(f"{file} must be written by VecNormalize.save(), got a {type(found).__name__}")
-        return found, content
-    return None, b""
-
-
-def _trained_under_vecnormalize(data: Mapping[str, Any]) -> bool:
-    """Whether a zip tells so. On-policy agents keep original observations only then; others keep them always."""
-    return "gae_lambda" in data and data.get("_last_original_obs") is not None
-
-
-def _not_an_agent(path: Path, error: Exception) -> ValueError:
-    return ValueError(f"policy must be a zip written by SB3's save(), got {path}: {error!r:.300}")
-
-
-def _zero(_: float) -> float:
-    return 0.0
-
-
-def _require(package: str) -> None:
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        raise ImportError(f'This agent needs {package}: pip install "rido[sb3]"') from error
-
-
-def _check_supported(policy_module: str, name: str) -> None:
-    if ".recurrent." in policy_module:
-        raise ValueError(f"policy must not be recurrent (its memory is not kept), got {name}")
-    if ".maskable." in policy_module:
-        raise ValueError(f"policy must not need action masks (they are not passed on), got {name}")
 
 
 def _torch_values(policy: Any, observations: Any) -> NDArray[Any]:
@@ -410,6 +265,14 @@ def _missing_zeros(name: str, trained: gym.Space[Any], given: gym.Space[Any]) ->
     if _layout(trained) != _layout(given):
         raise ValueError(f"environment must have observations like {name}'s, {trained}, got {given}")
     return 0
+
+
+def _has_floats(space: gym.Space[Any]) -> bool:
+    """Whether observations have floating numbers, which VecNormalize may have rescaled in training."""
+    from gymnasium import spaces
+
+    parts = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    return any(np.issubdtype(part.dtype, np.floating) for part in parts if isinstance(part, spaces.Box))
 
 
 def _layout(space: gym.Space[Any]) -> Any:

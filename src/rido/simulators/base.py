@@ -141,6 +141,9 @@ class PolicyInfo(Protocol):
     @property
     def reproducible(self) -> bool: ...
 
+    @property
+    def normalisation(self) -> str: ...
+
 
 @dataclass(frozen=True)
 class Capabilities:

@@ -14,6 +14,7 @@ from rido.core import checks
 from rido.core.trajectories import Trajectories, starts_of
 from rido.policies.base import Policies, Policy
 from rido.policies.observations import stack, take
+from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, Position, SimulationError
 from rido.simulators.environments import Environments, SlotError, Slots, Step
@@ -163,8 +164,12 @@ class EnvironmentsSimulator:
         return tuple(remarks)
 
     def _act(self, observations: Any, rollout: _Rollout) -> NDArray[Any]:
+        generators = rollout.generators(self.policy.draws)
         try:
-            return self.policy(observations, rollout.generators(self.policy.draws))
+            if not isinstance(self.policy, RecurrentPolicy):
+                return self.policy(observations, generators)
+            actions, rollout.states = self.policy.step(observations, rollout.states, generators)
+            return actions
         except (Exception, SystemExit) as error:
             raise SlotError(int(rollout.busy[0]), f"the policy raised {error!r}") from error
 
@@ -276,6 +281,7 @@ class _Rollout:
         self._trajectory = np.zeros(slots, dtype=np.intp)
         self._is_busy = np.zeros(slots, dtype=np.bool_)
         self._generators: dict[int, np.random.Generator] = {}
+        self._states: dict[int, Any] = {}  # by trajectory
         self._observed: list[tuple[Slots, NDArray[np.int64], Any]] = []  # rows, steps taken, batch
         self.start(np.arange(slots))
 
@@ -339,6 +345,15 @@ class _Rollout:
         for row in self._trajectory[self.new].tolist():
             self._generators[row] = np.random.default_rng([int(self._seeds[row]), 1])
         return [self._generators[row] for row in self._rows.tolist()]
+
+    @property
+    def states(self) -> list[Any]:
+        """States of a recurrent policy, one for each running trajectory; None where it begins."""
+        return [self._states.get(row) for row in self._rows.tolist()]
+
+    @states.setter
+    def states(self, states: list[Any]) -> None:
+        self._states = dict(zip(self._rows.tolist(), states, strict=True))
 
     def place(self, slot: int) -> tuple[int, int]:
         """Returns the trajectory in a slot and its step."""

@@ -24,6 +24,7 @@ __all__ = [
     "COMPARISON",
     "EXTENSIONS",
     "FITTED_CRITIC",
+    "NORMALISATION",
     "NOTES",
     "REWARD_RANGE",
     "Milestone",
@@ -42,6 +43,9 @@ COMPARISON = "policies compared"
 
 REMARKS = "remarks"
 """Name in the configuration of what else a reader of the result may want to know."""
+
+NORMALISATION = "normalisation"
+"""Name in the configuration of what was done to the agent's observations."""
 
 REWARD_RANGE = "reward_range"
 """Name in the configuration of the range of rewards that a guaranteed interval was asked for."""

@@ -45,7 +45,7 @@ class LocalPool(PoolSimulator):
         method, *arguments = self.inbox[slot].popleft()
         event = getattr(self.simulators[slot], method)(*arguments)
         if method == "run":
-            self.ran.append(arguments[2][0])
+            self.ran.append(arguments[2][-2])
         if self.random.random() < self.death or (self.killer is not None and self.killer(method, event)):
             self.deaths += 1
             return [(slot, Gone("was struck by lightning"))]

@@ -36,6 +36,7 @@ class JaxPolicy:
     function: Callable[..., Any]
     name: str
     reproducible: bool = True
+    normalisation: str = ""
 
     @property
     def fingerprint(self) -> str:

@@ -19,7 +19,7 @@ import gymnasium as gym
 import rido.simulators.envs  # noqa: F401 - registers the ids
 from rido.policies import sb3
 from rido.policies.base import Policies
-from rido.policies.resolve import is_path
+from rido.policies.resolve import agent_files, is_path
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.opening import find_spec
 
@@ -72,6 +72,8 @@ def deserialize(content: bytes) -> GymnasiumSimulator:
         simulator = GymnasiumSimulator(env, loaded if several else loaded[""], **contents["settings"])
     if isinstance(policy, _AgentFiles):
         simulator.policy.name = policy.name
+    if isinstance(policy, _SavedModel):
+        simulator.policy.normalisation = policy.normalisation
     return simulator
 
 
@@ -92,9 +94,7 @@ class _AgentFiles(_Packed):
 
     @staticmethod
     def read(path: Path) -> _AgentFiles:
-        beside = ("vecnormalize.pkl", f"{path.stem}/vecnormalize.pkl")
-        found = [path, *(path.parent / name for name in beside if (path.parent / name).is_file())]
-        files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
+        files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in agent_files(path)}
         return _AgentFiles("/".join(path.parts[-3:]), files)
 
     def load(self, files: ExitStack) -> Path:
@@ -113,6 +113,7 @@ class _SavedModel(_Packed):
     algorithm: Any
     content: bytes
     vecnormalize: Any
+    normalisation: str  # of its policy, which a model without its environment does not know
 
     def load(self, files: ExitStack) -> Any:
         buffers = {"buffer_size": 1, "n_steps": 1}  # only training needs them, and loading allocates them
@@ -131,7 +132,8 @@ def _portable(policy: Any) -> Any:
     if sb3.is_model(policy):
         buffer = io.BytesIO()
         policy.save(buffer)
-        return _SavedModel(type(policy), buffer.getvalue(), policy.get_vec_normalize_env())
+        normalisation = sb3.describe_normalisation(policy)
+        return _SavedModel(type(policy), buffer.getvalue(), policy.get_vec_normalize_env(), normalisation)
     return policy
 
 

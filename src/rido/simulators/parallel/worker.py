@@ -18,10 +18,11 @@ from rido.simulators.parallel.serialization import deserialize
 
 @dataclass(frozen=True)
 class RemotePolicy:
-    """Name and reproducibility of a policy that acts in other processes."""
+    """What results say of a policy that acts in other processes."""
 
     name: str
     reproducible: bool
+    normalisation: str
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,10 @@ class RemoteSimulator:
             simulator = deserialize(self._content)
         except BaseException as error:  # sys.exit() must not end the worker, which would be tried again
             return Raised.catch(None, error)
-        policies = {name: RemotePolicy(one.name, one.reproducible) for name, one in simulator.policies.items()}
+        policies = {
+            name: RemotePolicy(one.name, one.reproducible, one.normalisation)
+            for name, one in simulator.policies.items()
+        }
         self._simulator = simulator
         return Ready(os.getpid(), simulator.num_envs, simulator.observation_space, policies)
 

@@ -1,0 +1,212 @@
+"""Loading of Stable-Baselines3 and sb3-contrib agents from the zip that SB3's ``save`` wrote.
+
+A pickle may run code. Pickles in an agent's files are therefore read with an allowlist of classes, which suffices for
+agents without classes of the user's own; all others are unpickled only where the caller trusts the file.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib
+import io
+import json
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rido.policies.sb3 import AgentPolicy, agent_policy, check_supported
+from rido.policies.untrusted import UntrustedFileError, check_declared_sizes, plain_weights_only, unpickle
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+# Algorithms are recognised by the attributes that they save; the first one found decides. DDPG is saved as TD3.
+_ALGORITHMS = (
+    ("delta_std_schedule", "sb3_contrib", "ARS"),
+    ("top_quantiles_to_drop_per_net", "sb3_contrib", "TQC"),
+    ("target_policy_noise", "stable_baselines3", "TD3"),
+    ("policy_delay", "sb3_contrib", "CrossQ"),
+    ("target_entropy", "stable_baselines3", "SAC"),
+    ("n_quantiles", "sb3_contrib", "QRDQN"),
+    ("exploration_rate", "stable_baselines3", "DQN"),
+    ("cg_max_steps", "sb3_contrib", "TRPO"),
+    ("_last_lstm_states", "sb3_contrib", "RecurrentPPO"),
+    ("clip_range", "stable_baselines3", "PPO"),
+    ("gae_lambda", "stable_baselines3", "A2C"),
+)
+
+
+def load_agent(
+    path: str | Path,
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    *,
+    deterministic: bool = True,
+    trust: bool = True,
+) -> AgentPolicy:
+    """Load an agent from the zip that SB3's ``save`` wrote.
+
+    The zip tells the algorithm. A ``vecnormalize.pkl`` or ``vec_normalize.pkl`` beside it, or one in the folder of the
+    zip's name (the layout of RL Baselines3 Zoo), gives the observation statistics. Files of the old ``gym`` load
+    too.
+
+    Args:
+        path: The zip, with or without its suffix.
+        observation_space: Observation space of one environment.
+        action_space: Action space of one environment.
+        deterministic: As in SB3's ``predict``.
+        trust: Whether the files may run code. Agents made of the classes of SB3, torch, Gymnasium and numpy load
+            without.
+
+    Raises:
+        UntrustedFileError: The files need code of somebody else, and are not trusted.
+    """
+    _require("stable_baselines3")
+    path = _existing(path)
+    digest = hashlib.sha256(path.read_bytes())
+    model = _load_model(path, trust)
+    vecnormalize, file = _load_statistics(path, trust)
+    if file is None and _trained_under_vecnormalize(_data(path)):
+        warnings.warn(
+            f"{path.name} was trained under VecNormalize, and its observations are not normalised now: put "
+            "vecnormalize.pkl beside it",
+            stacklevel=2,
+        )
+    digest.update(b"" if file is None else file.read_bytes())
+    return agent_policy(
+        model,
+        observation_space,
+        action_space,
+        deterministic=deterministic,
+        vecnormalize=vecnormalize,
+        statistics="no vecnormalize.pkl beside the zip" if file is None else file.name,
+        name="/".join(path.parts[-3:]),
+        fingerprint=digest.hexdigest(),
+    )
+
+
+def code_needed(path: str | Path) -> str | None:
+    """Return what an agent's files would run of somebody else's code; None if they load without trust."""
+    _require("stable_baselines3")
+    try:
+        path = _existing(path)
+        _attributes(path, _data(path), trust=False)
+        _load_statistics(path, trust=False)
+    except UntrustedFileError as error:
+        return str(error)
+    return None
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file() and path.suffix != ".zip":
+        path = path.with_name(f"{path.name}.zip")
+    if not path.is_file():
+        raise ValueError(f"policy must be the path of an existing zip, got {path}")
+    return path
+
+
+def _data(path: Path) -> dict[str, Any]:
+    """What SB3 saved beside the weights, with pickles as text."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            check_declared_sizes(archive, path.stat().st_size)
+            for weights in (name for name in archive.namelist() if name.endswith(".pth")):
+                content = archive.read(weights)
+                if zipfile.is_zipfile(io.BytesIO(content)):  # torch's own format
+                    check_declared_sizes(zipfile.ZipFile(io.BytesIO(content)), len(content))
+            data = json.loads(archive.read("data"))
+        if not isinstance(data, dict) or not isinstance(data["policy_class"], dict):
+            raise ValueError("its data is not that of an agent")
+    except Exception as error:  # a damaged zip raises nearly anything, NotImplementedError included
+        raise _not_an_agent(path, error) from error
+    return data
+
+
+def _attributes(path: Path, data: Mapping[str, Any], *, trust: bool) -> dict[str, Any]:
+    """What SB3's ``load`` is not to unpickle by itself, by name."""
+    # What only training needs is replaced: it may not unpickle under this Python, or may be huge (loading allocates
+    # the replay buffer and the rollout buffer).
+    attributes: dict[str, Any] = {"learning_rate": 0.0, "lr_schedule": _zero, "clip_range": _zero, "buffer_size": 1}
+    attributes |= {"exploration_schedule": _zero, "delta_std_schedule": _zero, "train_freq": 1}
+    attributes |= {"_last_obs": None, "_last_original_obs": None, "_last_episode_starts": None}
+    attributes |= {"ep_info_buffer": None, "ep_success_buffer": None, "action_noise": None, "n_steps": 1, "n_envs": 1}
+    attributes |= {"weights": None, "_last_lstm_states": None}  # of ARS, whose network has them too; of RecurrentPPO
+    for key, value in data.items():
+        if key not in attributes and isinstance(value, dict) and ":serialized:" in value:
+            try:
+                attributes[key] = unpickle(base64.b64decode(value[":serialized:"]), path, trust=trust)
+            except UntrustedFileError:
+                raise
+            except Exception as error:
+                raise _not_an_agent(path, error) from error
+    return attributes
+
+
+def _load_model(path: Path, trust: bool) -> Any:
+    data = _data(path)
+    check_supported(str(data["policy_class"].get("__module__", "")), path.name)
+    known = [(package, name) for attribute, package, name in _ALGORITHMS if attribute in data]
+    if not known:
+        raise ValueError(f"policy must be an agent of a known SB3 algorithm, got {path}")
+    package, name = known[0]
+    _require(package)
+    algorithm = getattr(importlib.import_module(package), name)
+    attributes = _attributes(path, data, trust=trust)
+    with warnings.catch_warnings(), plain_weights_only(not trust):
+        warnings.filterwarnings("ignore", message=".*loading a A2C/PPO model saved with SB3 < 1.7.0.*")
+        warnings.filterwarnings("ignore", message=".*loading a DQN model saved with SB3 < 2.4.0.*")
+        try:
+            return algorithm.load(path, device="cpu", custom_objects=attributes)
+        except Exception as error:  # whatever a damaged or incomplete zip makes of SB3's and torch's loading
+            raise _not_an_agent(path, error) from error
+
+
+def statistics_files(path: Path) -> list[Path]:
+    """The files beside a zip that may hold its observation statistics; the first one that exists is used."""
+    return [
+        path.with_name("vecnormalize.pkl"),
+        path.with_name("vec_normalize.pkl"),
+        path.with_suffix("") / "vecnormalize.pkl",
+    ]
+
+
+def _load_statistics(path: Path, trust: bool) -> tuple[Any, Path | None]:
+    """The VecNormalize that belongs to a zip, and its file; None if there is none."""
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    file = next((file for file in statistics_files(path) if file.is_file()), None)
+    if file is None:
+        return None, None
+    try:
+        found = unpickle(file.read_bytes(), file, trust=trust)
+    except UntrustedFileError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{file} must be written by VecNormalize.save(): {error!r:.300}") from error
+    if not isinstance(found, VecNormalize):
+        raise ValueError(f"{file} must be written by VecNormalize.save(), got a {type(found).__name__}")
+    return found, file
+
+
+def _trained_under_vecnormalize(data: Mapping[str, Any]) -> bool:
+    """Whether a zip tells so. On-policy agents keep original observations only then; others keep them always."""
+    return "gae_lambda" in data and data.get("_last_original_obs") is not None
+
+
+def _not_an_agent(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"policy must be a zip written by SB3's save(), got {path}: {error!r:.300}")
+
+
+def _zero(_: float) -> float:
+    return 0.0
+
+
+def _require(package: str) -> None:
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(f'This agent needs {package}: pip install "rido[sb3]"') from error
