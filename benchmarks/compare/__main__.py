@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import binary
+import callback
 import errors
 import racing
 
@@ -23,6 +24,7 @@ SECTIONS = {
     "binary": ("Two-valued outcomes", binary.cells, binary.page),
     "pendulum": ("Eight Pendulum policies", policies.pendulum_cells, policies.pendulum_page),
     "mujoco": ("MuJoCo", policies.mujoco_cells, policies.mujoco_page),
+    "callback": ("The model that a training keeps", callback.cells, callback.page),
 }
 
 

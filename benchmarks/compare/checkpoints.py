@@ -2,7 +2,7 @@
 
     python benchmarks/compare/checkpoints.py reacher swimmer halfcheetah ant
 
-The hyperparameters are those of benchmarks/train_agents.py. The files go to benchmarks/compare/checkpoints/.
+The hyperparameters are those of benchmarks/train_agents.py. The files go to benchmarks/compare/agents/.
 """
 
 import sys
@@ -17,7 +17,7 @@ from rido.policies.export import export
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from train_agents import TRAININGS
 
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
+CHECKPOINTS = Path(__file__).parent / "agents"
 STEPS = {"reacher": 120_000, "swimmer": 200_000, "halfcheetah": 200_000, "ant": 200_000}
 NUMBER = 5  # of checkpoints, evenly spaced
 

@@ -11,7 +11,7 @@ from rido.policies.resolve import shipped_agent
 from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
-CHECKPOINTS = Path(__file__).parent / "checkpoints"  # of a training, made by benchmarks/compare/checkpoints.py
+CHECKPOINTS = Path(__file__).parent / "agents"  # checkpoints of a training, made by benchmarks/compare/checkpoints.py
 PENDULUM_NOISE = (0.0, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
 NOISE = (0.0, 0.02, 0.05, 0.1)
 MUJOCO = {  # agent: steps of a trajectory, trajectories in the bank
@@ -106,8 +106,8 @@ def pendulum_cells(folder, *, quick):
     rows, runs = (400, 4) if quick else (ROWS, RUNS)
     for instance in range(2 if quick else INSTANCES):
         yield f"pendulum {instance} equal", equal_allocation, (str(folder), instance, rows)
-        for budget in (80_000, 800_000):
-            yield f"pendulum {instance} {budget}", pendulum, (str(folder), instance, rows, budget, runs)
+        for budget, share in ((80_000, 1), (400_000, 4)):
+            yield f"pendulum {instance} {budget}", pendulum, (str(folder), instance, rows, budget, runs // share)
 
 
 def pendulum(folder, instance, rows, budget, runs):
@@ -174,7 +174,7 @@ def mujoco_cells(folder, *, quick):
         for kind in ("noise", "checkpoints"):
             if kind == "checkpoints" and not list(CHECKPOINTS.glob(f"{name}-*.npz")):
                 continue
-            size = (rows // 10, 4) if quick else (rows, RUNS // 4)
+            size = (rows // 10, 4) if quick else (rows, RUNS // 8)
             yield f"mujoco {name} {kind}", mujoco, (str(folder), name, kind, horizon, *size)
 
 
@@ -185,7 +185,7 @@ def mujoco(folder, name, kind, horizon, rows, runs):
     returns = {policy: rewards.sum(axis=1) for policy, (rewards, _) in recorded.items()}
     order = sorted(names, key=lambda policy: -returns[policy].mean())
     separate = returns[order[0]].var() + returns[order[1]].var()
-    most = len(names) * horizon * 20_000
+    most = len(names) * horizon * 3000
     found = {
         "values": {policy: float(returns[policy].mean()) for policy in order},
         "gain": float(separate / (returns[order[0]] - returns[order[1]]).var()),
