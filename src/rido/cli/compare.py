@@ -39,6 +39,7 @@ from rido.cli.options import (
     chosen_simulator,
     stopped,
 )
+from rido.core.digits import with_interval
 from rido.evaluation.compare import compare
 from rido.evaluation.gate import Gate, GateName, Outcome, Verdict
 from rido.policies.files import named_policies, parse_policies
@@ -229,17 +230,13 @@ def _rows(comparison: Comparison) -> list[tuple[str, ...]]:
         rows.append(
             (
                 " ".join(row["name"].split()),
-                _with_interval(row["value"], row["interval_low"], row["interval_high"]),
-                _with_interval(row["behind"], row["behind_low"], row["behind_high"]) if "behind" in row else "",
+                with_interval(row["value"], row["interval_low"], row["interval_high"]),
+                with_interval(row["behind"], row["behind_low"], row["behind_high"]) if "behind" in row else "",
                 f"{row['transitions']:,}",
                 "" if row["eliminated_at"] is None else f"{row['eliminated_at']:,}",
             )
         )
     return rows
-
-
-def _with_interval(value: float, low: float | None, high: float | None) -> str:
-    return f"{value:.6g} [{'-inf' if low is None else f'{low:.6g}'}, {'inf' if high is None else f'{high:.6g}'}]"
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> str:

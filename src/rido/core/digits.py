@@ -29,3 +29,14 @@ def to_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
     else:
         first, second, third = (f"{number:e}" if number else "0" for number in rounded)
     return first, second, third
+
+
+def with_interval(value: float, low: float | None, high: float | None) -> str:
+    """Returns an estimate with its interval as one text; None stands for an end that is not finite.
+
+    Example:
+        >>> with_interval(123.4321, 121.9321, 124.9321)
+        '123.4 [121.9, 124.9]'
+    """
+    shown = to_digits(value, -math.inf if low is None else low, math.inf if high is None else high)
+    return f"{shown[0]} [{shown[1]}, {shown[2]}]"

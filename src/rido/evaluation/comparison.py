@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core.digits import with_interval
 from rido.core.estimate import Estimate
 from rido.core.moments import RewardMoments
 from rido.core.proportions import TwoValuedEstimate
@@ -318,8 +319,8 @@ class Comparison:
             head = f"undecided: {left} of {len(self.ranking)} are left; deciding takes {needed}"
         lines = [
             head,
-            f"{leader}: {_with_interval(self.values[leader].value, low, high)} (holds for the chosen one too)",
-            f"{leader} - {rival}: {_with_interval(difference.value, least, most)}",
+            f"{leader}: {with_interval(self.values[leader].value, low, high)} (holds for the chosen one too)",
+            f"{leader} - {rival}: {with_interval(difference.value, least, most)}",
             self.rewards.describe(leader, rival),
         ]
         if math.isfinite(gain := self.pairing_gain(leader, rival)):
@@ -373,10 +374,6 @@ class Comparison:
         from rido.plots.comparison import plot_intervals
 
         return plot_intervals(self, ax)
-
-
-def _with_interval(value: float, low: float, high: float) -> str:
-    return f"{value:.6g} [{low:.6g}, {high:.6g}]"
 
 
 def _plain(entry: Any) -> Any:
