@@ -5,7 +5,7 @@ BIN = .venv/bin
 
 # Two processes. Tests that share a costly fixture stay together, see tests/conftest.py.
 test: lint
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # A first answer in less than a minute: the core needs no extras, so these tests run without torch, JAX, Ray or MuJoCo.
 SMOKE = $(addprefix tests/core/test_,allocation.py schedule.py trajectories.py moments.py estimate.py guarantee.py) \

@@ -81,8 +81,8 @@ class SB3(BaseCallback):
 
 def test_it_agrees_with_sb3():
     model, _ = ppo()
-    sb3 = SB3(make_vec_env("CartPole-v1", 8, seed=0), 200)
-    callback = EvalCallback("CartPole-v1", None, sb3, budget=20_000, eval_freq=64, verbose=0, seed=2)
+    sb3 = SB3(make_vec_env("CartPole-v1", 8, seed=0), 80)
+    callback = EvalCallback("CartPole-v1", None, sb3, budget=8000, eval_freq=64, verbose=0, seed=2)
     model.learn(64, callback=callback)
     assert sb3.agrees_with(callback.last_evaluation)
 

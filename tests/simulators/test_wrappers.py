@@ -114,8 +114,8 @@ def test_an_id_that_a_worker_does_not_know_is_named():
     make = partial(gym.make, "here/Only-v0")
     with pytest.raises(ValueError, match="import the module that registers it inside the function, because workers"):
         rido.evaluate(make, "random", budget=100, gamma=0.9, horizon=10, workers=2)
-    with pytest.raises(ValueError, match=r"got 'ALE/Pang-v5'.*; where another package registers it, name that first"):
-        rido.evaluate("ALE/Pang-v5", "random", budget=100, gamma=0.9)
+    with pytest.raises(ValueError, match=r"got 'own/Pang-v5'.*; where another package registers it, name that first"):
+        rido.evaluate("own/Pang-v5", "random", budget=100, gamma=0.9)
 
 
 class OneArray(gym.vector.VectorEnv):

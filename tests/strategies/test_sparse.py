@@ -43,7 +43,7 @@ def test_the_variance_is_hardly_more_than_that_of_plain_episodes(process, chance
 def test_the_estimate_has_no_noticeable_bias():
     """Rare failures, which a plan from the same data would look for less.
 
-    A tenth of a standard deviation is 3.5 standard errors of the mean of 1,200 runs: one false alarm in 2,000.
+    0.14 standard deviations are 3.5 standard errors of the mean of 600 runs: one false alarm in 2,000.
     """
     rng = np.random.default_rng(1)
     rewards = np.zeros((20_000, 40))
@@ -51,11 +51,11 @@ def test_the_estimate_has_no_noticeable_bias():
     rewards[failing, rng.integers(0, 40, failing.sum())] = -10.0
     bank = Bank(rewards, gamma=0.97)
     errors = []
-    for seed in range(1200):
+    for seed in range(600):
         strategy = Adaptive(horizon=40, budget=20 * 40, gamma=0.97)
         bank.run(strategy, np.random.default_rng(seed))
         errors.append(strategy.estimate().value - bank.truth)
-    assert abs(np.mean(errors)) < 0.1 * math.sqrt(bank.weights.sum() / 20)
+    assert abs(np.mean(errors)) < 0.14 * math.sqrt(bank.weights.sum() / 20)
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.98])
