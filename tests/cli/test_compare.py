@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import rido
 from interrupted import kill_until_done, slow_comparison
 from rido.cli import app
-from rido.core.digits import to_digits
+from rido.core.digits import to_digits, with_interval
 from rido.evaluation.compare import read_comparison
 from rido.policies.files import parse_policies
 from rido.policies.resolve import shipped_agent
@@ -61,7 +61,7 @@ def test_it_prints_what_the_library_finds(expected):
     value, low, high = to_digits(expected.values["good"].value, *expected.interval("good"))
     assert first.split()[:4] == ["good", value, f"[{low},", f"{high}]"]
     behind, (low, high) = expected.difference("good", "random").value, expected.bounds("good", "random")
-    assert f"{behind:.6g} [{low:.6g}, {high:.6g}]" in second and second.endswith(f"{expected.eliminated['random']:,}")
+    assert with_interval(behind, low, high) in second and second.endswith(f"{expected.eliminated['random']:,}")
     printed = json.loads(rido_command(*PENDULUM, "--json"))
     assert without_seconds(printed) == without_seconds(expected.to_dict())
 

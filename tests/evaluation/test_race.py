@@ -124,3 +124,16 @@ def test_misuse_is_named():
     one = Trajectories(np.ones((count, 1)), np.ones(count, dtype=int))
     with pytest.raises(ValueError, match="must be of a, b, got a"):
         race.tell({"a": one})
+
+
+def test_equal_returns_from_different_steps_have_no_winner():
+    """Both always get 1, at steps of their own. The mean difference is a rounding error, and not a difference."""
+    rng = np.random.default_rng(10)
+
+    def rewards(name, common, rng):
+        found = np.zeros(common.shape)
+        found[np.arange(len(common)), rng.integers(20, size=len(common))] = 1.0
+        return found
+
+    for _ in range(10):
+        assert not run(rido.Race("ab", horizon=20, budget=1200, gamma=1.0), rewards, rng).decided

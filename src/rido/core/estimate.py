@@ -15,7 +15,7 @@ from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
 
 _UNSEEN = 2.0  # effective trajectories up to which the interval allows for one more of the largest contribution
-_ROUNDING = 1e-12  # a standard error below this share of the sum of mean rewards is a rounding error
+_ROUNDING = 1e-12  # a number below this share of the sum of mean rewards is a rounding error
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,16 @@ class Estimate:
         gamma = teams[0].gamma
         teams, unit = rescale(*teams)
         means = np.mean([team.means for team in teams], axis=0)
+        value = float(teams[0].discounts @ means)
         error, freedom, skewness, effective, largest = math.inf, 0.0, 0.0, 1.0, 0.0
         if counts[-1] > 1:
             scale = teams[0].discounts / len(teams) * np.sqrt(counts / (counts - 1))
             found = reduce(add, (team.contributions(scale / team.counts, means) for team in teams))
             variance = float(found.squares.sum())
-            if math.sqrt(variance) <= _ROUNDING * float(teams[0].discounts @ np.abs(means)):
+            rounding = _ROUNDING * float(teams[0].discounts @ np.abs(means))
+            if math.sqrt(variance) <= rounding:
                 variance = 0.0
+                value = 0.0 if abs(value) <= rounding else value  # rewards of different steps that cancel out
             error = math.sqrt(variance)
             if variance > 0:
                 error = max(scaled_number(error, unit), math.ulp(0.0))
@@ -83,7 +86,7 @@ class Estimate:
                 largest = scaled_number(found.largest, unit)
         schedule = Schedule(counts)
         return cls(
-            value=_checked(scaled_number(float(teams[0].discounts @ means), unit)),
+            value=_checked(scaled_number(value, unit)),
             standard_error=error,
             degrees_of_freedom=freedom,
             schedule=schedule,

@@ -286,13 +286,13 @@ class Comparison:
     def warnings(self) -> tuple[str, ...]:
         """What the reader should know before trusting the result."""
         leader, rival = self.ranking[:2]
-        found = [*self.notes]
+        warnings = [*self.notes]
         alike = [name for name in self.ranking[1:] if name not in self.exits and self._same(leader, name)]
         if alike:
-            found.append(f"{', '.join(alike)} gave the same rewards as {leader} in every trajectory")
+            warnings.append(f"{', '.join(alike)} gave the same rewards as {leader} in every trajectory")
         elif self.decided:
-            found += self.rewards.doubts(leader, rival)
-        return tuple(found)
+            warnings += self.rewards.doubts(leader, rival)
+        return tuple(warnings)
 
     def _same(self, name: str, other: str) -> bool:
         difference = self.difference(name, other)
