@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from rido.core.digits import with_interval
 from rido.core.estimate import Estimate
 from rido.core.moments import RewardMoments
-from rido.core.proportions import TwoValuedEstimate
 from rido.core.trajectories import Trajectories, concatenate
+from rido.evaluation.proportions import TwoValuedEstimate
 from rido.strategies.diagnostics import interval_warnings
 
 if TYPE_CHECKING:

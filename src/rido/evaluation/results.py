@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.estimate import Estimate, satterthwaite
 from rido.core.moments import RewardMoments
-from rido.core.proportions import Rate, RateDifference, TwoValuedEstimate
 from rido.core.scaling import excess_exponent, scaled_number
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.evaluation.comparison import Comparison, Exit
+from rido.evaluation.proportions import Rate, RateDifference, TwoValuedEstimate
 from rido.policies.files import named_policies
 from rido.storage.results import RecordedReturns, read_returns
 from rido.strategies.diagnostics import interval_warnings
@@ -39,7 +39,7 @@ def compare_results(
 
     Each policy is compared with the one of the highest mean, once. Each bound fails on one side with a probability of
     ``(1 - confidence) / K`` for K policies, for the reasons that :class:`rido.Race` gives. Returns that take only two
-    values, such as success and failure, get exact intervals (see :class:`rido.core.proportions.RateDifference`).
+    values, such as success and failure, get exact intervals (see :class:`rido.evaluation.proportions.RateDifference`).
 
     Args:
         files: 2 to 100 files, named by what tells their paths apart; or a dictionary by name of files or arrays of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rido.core.proportions import Rate, RateDifference
+from rido.evaluation.proportions import Rate, RateDifference
 
 CONFIDENCES = (0.95, 0.995)  # of 2 and of 20 policies
 
