@@ -89,6 +89,12 @@ def test_jax_environments_are_compared_too():
     assert found.transitions <= 20_000 and set(found.ranking) == {"idle", "push"}
 
 
+def test_envpool_compares_too():
+    pytest.importorskip("envpool")
+    found = rido.compare("Pendulum-v1", ["rido:pendulum", "random"], simulator="envpool", gamma=0.9, budget=4000)
+    assert found.best == "rido:pendulum" and found.transitions < 4000
+
+
 def test_policies_are_named_by_what_tells_them_apart(tmp_path):
     for place in ("a/best_model.zip", "b/best_model.zip", "steps/step_9.zip", "steps/step_10.zip"):
         (tmp_path / place).parent.mkdir(exist_ok=True)

@@ -36,7 +36,7 @@ class OnnxPolicy(FunctionPolicy):
         from gymnasium import spaces
 
         try:
-            import onnxruntime  # type: ignore[import-not-found, unused-ignore]
+            import onnxruntime
         except ImportError as error:
             raise ImportError('An ONNX file needs onnxruntime: pip install "rido[onnx]"') from error
         if not path.is_file():

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+import rido
 from environments import Faulty, Mortal
 from helpers import needs
 from rido.simulators import SimulationError, trajectory_seeds
@@ -57,6 +58,15 @@ def test_bit_identical_for_any_number_of_actors(cluster, num_actors):
         assert simulator.num_envs == num_actors * reference.num_envs
         assert simulator.policy.name == reference.policy.name
     assert ray.is_initialized()  # the cluster was there before
+
+
+def test_several_policies_act_by_turns(cluster):
+    """A comparison on the cluster is the same as in this process."""
+    settings = dict(gamma=0.9, horizon=20, budget=3000, seed=1)
+    policies = ["rido:pendulum", "random"]
+    spread = rido.compare("Pendulum-v1", policies, simulator=partial(RaySimulator, num_actors=2), **settings)
+    told, expected = spread.to_dict(), rido.compare("Pendulum-v1", policies, **settings).to_dict()
+    assert told | {"seconds": 0} == expected | {"seconds": 0}
 
 
 def test_killed_actors_change_nothing(cluster, expected):
