@@ -11,9 +11,9 @@ import rido
 RATES = ((0.5, 0.6), (0.9, 0.95))
 POWER = 0.9
 CORRELATIONS = (0.0, 0.25)
-REPETITIONS = 1000
+REPETITIONS = 600
 PART = 100
-FACTORS = (1.0, 1.1, 1.2, 1.3)  # budgets that are tried, as multiples of Fisher's number of trials
+FACTORS = (1.1, 1.2, 1.3)  # budgets that are tried, as multiples of Fisher's number of trials
 
 
 def cells(folder, *, quick):
