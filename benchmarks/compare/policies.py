@@ -21,7 +21,7 @@ MUJOCO = {  # agent: steps of a trajectory, trajectories in the bank
     "ant": (200, 300),
 }
 ROWS = 4000  # of the Pendulum bank
-RUNS = 200
+RUNS = 100
 INSTANCES = 5  # draws of the noise on the weights
 
 
@@ -106,7 +106,7 @@ def pendulum_cells(folder, *, quick):
     rows, runs = (400, 4) if quick else (ROWS, RUNS)
     for instance in range(2 if quick else INSTANCES):
         yield f"pendulum {instance} equal", equal_allocation, (str(folder), instance, rows)
-        for budget, share in ((80_000, 1), (400_000, 4)):
+        for budget, share in ((80_000, 1), (400_000, 5)):
             yield f"pendulum {instance} {budget}", pendulum, (str(folder), instance, rows, budget, runs // share)
 
 
@@ -174,7 +174,7 @@ def mujoco_cells(folder, *, quick):
         for kind in ("noise", "checkpoints"):
             if kind == "checkpoints" and not list(CHECKPOINTS.glob(f"{name}-*.npz")):
                 continue
-            size = (rows // 10, 4) if quick else (rows, RUNS // 8)
+            size = (rows // 10, 4) if quick else (rows, RUNS // 5)
             yield f"mujoco {name} {kind}", mujoco, (str(folder), name, kind, horizon, *size)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from rido.core.allocation import Array
 
 _EVENLY = 0.25  # share of alpha that is spent evenly over the looks; benchmarks/compare measures what others cost
-_GROWTH = 1.3  # transitions between looks grow by about this factor
+_GROWTH = 1.2  # transitions between looks grow by about this factor
 _POINTS = 201  # of the grid on which the distribution of a statistic is followed
 
 
@@ -35,7 +35,7 @@ class Looks:
     Example:
         >>> looks = Looks(0.025)
         >>> [round(looks.level(at, at / 1000), 4) for at in (100, 300, 1000)]
-        [0.0025, 0.007, 0.018]
+        [0.0023, 0.007, 0.0181]
     """
 
     def __init__(self, alpha: float) -> None:

@@ -17,7 +17,7 @@ from rido.evaluation.looks import Looks
 from rido.strategies import Adaptive
 
 _PILOT = 5.0  # trajectories of the first round
-_GROWTH = 0.3  # transitions of a round, as a share of those spent before it: small differences want many looks
+_GROWTH = 0.2  # transitions of a round, as a share of those spent before it: small differences want many looks
 _LEAST_LOOK = 8.0  # degrees of freedom of a difference before it may decide anything
 
 
