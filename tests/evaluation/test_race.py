@@ -112,6 +112,14 @@ def test_identical_policies_are_said_to_be():
     assert not result.decided and any("gave the same rewards as" in warning for warning in result.warnings)
 
 
+@pytest.mark.parametrize(("value", "decided"), [(0.0, False), (1.0, True)])
+def test_policies_that_never_differ_are_equal_within_a_tolerance_if_their_size_is_known(value, decided):
+    """Where neither ever got a reward, nothing is known of what it would be."""
+    race = rido.Race("ab", horizon=1, budget=2000, gamma=1.0, tolerance=0.1)
+    result = run(race, lambda n, c, r: np.full(c.shape, value), np.random.default_rng(11))
+    assert result.decided is decided and "gave the same rewards" in result.summary()
+
+
 def test_misuse_is_named():
     with pytest.raises(ValueError, match="names must be 2 to 100 different ones, got 1"):
         rido.Race(["a"], horizon=1, budget=100, gamma=1.0)

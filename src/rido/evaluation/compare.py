@@ -186,8 +186,9 @@ def _collect(
                 told[name] = collectors[name].collect(schedule.lengths, bar)
                 notes += describe(running).notes
             race.tell(told)
-            for name in set(names) - set(race.racing):
-                notes += lineup.dismiss(name)
+            for name in names:
+                if name not in race.racing:
+                    notes += lineup.dismiss(name)
             known = race.result()
             bar.describe(f"{known.ranking[0]} leads, {len(race.racing)} of {len(race.names)} are left")
             if stop is not None and stop(known):

@@ -141,10 +141,8 @@ class PairedRewards:
     def gain(self, name: str, other: str) -> float:
         """Returns how many times larger the variance of a difference would be without common seeds; NaN if unknown."""
         alone = (estimate_of(self.moments(signal)) for signal in ({name: 1.0, other: 0.0}, {name: 0.0, other: 1.0}))
-        paired, separate = (
-            self.difference(name, other).standard_error,
-            math.hypot(*(one.standard_error for one in alone)),
-        )
+        separate = math.hypot(*(one.standard_error for one in alone))
+        paired = self.difference(name, other).standard_error
         return (separate / paired) ** 2 if paired > 0 and math.isfinite(separate) else math.nan
 
     def describe(self, name: str, other: str) -> str:
@@ -247,18 +245,7 @@ class Comparison:
 
         They hold at every look, and with the confidence of the comparison for the differences of all policies to one.
         """
-        difference = self.difference(name, other)
-        if self.level == 0:
-            return -math.inf, math.inf
-        if isinstance(difference, TwoValuedEstimate):
-            return difference.interval(1 - 2 * self.level)
-        half_width = difference.half_width(1 - 2 * self.level)
-        if difference.nothing_varied and difference.value == 0:
-            # As where the rewards of one policy never varied, see Estimate.interval: n trajectories exclude outcomes
-            # more frequent than log(1 / level) / n, which change a return by at most twice its value.
-            size = abs(self.rewards.estimate(name).value) + abs(self.rewards.estimate(other).value)
-            half_width = size * min(1.0, -math.log(self.level) / float(difference.schedule.counts[-1]))
-        return difference.value - half_width, difference.value + half_width
+        return bounds_at(self.level, self.difference(name, other), self.rewards, name, other)
 
     def interval(self, name: str) -> tuple[float, float]:
         """Returns an interval of a policy's return that also holds for the policy that was chosen because it is best.
@@ -374,6 +361,31 @@ class Comparison:
         from rido.plots.comparison import plot_intervals
 
         return plot_intervals(self, ax)
+
+
+def bounds_at(level: float, difference: Estimate, rewards: Rewards, name: str, other: str) -> tuple[float, float]:
+    """Returns the bounds on the difference of two policies, each of which fails with this probability.
+
+    A rare event may favour either policy, so both sides are as wide as the farther one of the interval.
+
+    Args:
+        level: the probability; bounds are infinite where it is 0.
+        difference: the estimated difference.
+        rewards: what it rests on.
+        name: of the first policy.
+        other: of the second policy.
+    """
+    if level == 0:
+        return -math.inf, math.inf
+    if isinstance(difference, TwoValuedEstimate):
+        return difference.interval(1 - 2 * level)
+    half_width = difference.half_width(1 - 2 * level)
+    if difference.nothing_varied and difference.value == 0:
+        # As where the rewards of one policy never varied, see Estimate.interval: n trajectories exclude outcomes more
+        # frequent than log(1 / level) / n, which change a return by at most twice its value.
+        size = abs(rewards.estimate(name).value) + abs(rewards.estimate(other).value) or math.inf
+        half_width = size * min(1.0, -math.log(level) / float(difference.schedule.counts[-1]))
+    return difference.value - half_width, difference.value + half_width
 
 
 def _plain(entry: Any) -> Any:

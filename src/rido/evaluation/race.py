@@ -12,7 +12,7 @@ from rido.core.estimate import Estimate
 from rido.core.moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
-from rido.evaluation.comparison import Comparison, Exit, PairedRewards, estimate_of
+from rido.evaluation.comparison import Comparison, Exit, PairedRewards, bounds_at, estimate_of
 from rido.evaluation.looks import Looks
 from rido.strategies import Adaptive
 
@@ -169,12 +169,13 @@ class Race:
         if tested:
             planned = next(iter(rivals.values())).schedule.transitions  # of each policy in the race
             self._level = self._looks.level(planned, 1.0 if last else self.spent / self.budget)
-        for name, difference in tested.items():
-            if difference.value < 0 and self._upper(difference) < 0:
+        most = {name: bounds_at(self._level, rivals[name], self._rewards, name, leader)[1] for name in rivals}
+        for name in tested:
+            if most[name] < 0:
                 self._racing.remove(name)
                 self._exits[name] = Exit(self.spent, self.rounds, leader)
         left = {name: rival for name, rival in rivals.items() if name in self._racing}
-        if not left or self._within_tolerance(left):
+        if all(most[name] <= self.tolerance for name in left):
             self._best = leader
         self._settled = last or self._best is not None
         if not self._settled:
@@ -185,14 +186,6 @@ class Race:
         """Returns the moments of each team for the differences of all others in the race to the leader."""
         others = [name for name in self._racing if name != leader]
         return {name: self._rewards.moments({name: 1.0, leader: -1.0}) for name in others}
-
-    def _within_tolerance(self, rivals: Mapping[str, Estimate]) -> bool:
-        """Returns whether none of these is better than the leader by more than the tolerance."""
-        return self._level > 0 and all(self._upper(difference) <= self.tolerance for difference in rivals.values())
-
-    def _upper(self, difference: Estimate) -> float:
-        """Returns the bound on a difference. A rare event may favour either policy, so both sides are equally wide."""
-        return difference.value + difference.half_width(1 - 2 * self._level)
 
 
 class _DifferencePlan(Adaptive):
