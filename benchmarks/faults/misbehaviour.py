@@ -69,7 +69,7 @@ def run(count: int = 100, seed: int = 0, *, with_ray: bool = False, verbose: boo
         if len({(kind, _without_numbers(text)) for kind, text in found.values()}) > 1:
             counts["differ"] += 1
             print(f"differ: {name}: {found}", file=sys.stderr)
-    counts["shared memory left"] = len(_shared_memory() - memory)
+    counts["shared memory left"] = len(_shared_memory() - memory - _used_by_others())
     if with_ray:
         ray.shutdown()
     zero = dict.fromkeys(("wrong", "differ", "processes left", "shared memory left"), 0)
@@ -120,6 +120,16 @@ def _children() -> set[int]:
             if int(fields[1]) == os.getpid() and fields[0] != "Z":
                 found.add(int(entry.parent.name))
     return found
+
+
+def _used_by_others() -> set[str]:
+    """Returns the shared memory that living processes use which have nothing to do with this one."""
+    ours, used = _children() | {os.getpid()}, set()
+    for entry in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if int(entry.parent.name) not in ours:
+                used |= set(re.findall(r"/dev/shm/(\S+)", entry.read_text()))
+    return used
 
 
 def _shared_memory() -> set[str]:
