@@ -11,7 +11,7 @@ from rido.policies.export import export
 from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
-TRAININGS = 20
+TRAININGS = 10
 EPISODES = 5  # of one evaluation, SB3's default
 TRUE_EPISODES = 200  # of each checkpoint, on other seeds: its true return
 CONFIDENCES = (0.95, 0.5)  # by which a model must be better, for rido

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -366,7 +366,8 @@ class Comparison:
 def bounds_at(level: float, difference: Estimate, rewards: Rewards, name: str, other: str) -> tuple[float, float]:
     """Returns the bounds on the difference of two policies, each of which fails with this probability.
 
-    A rare event may favour either policy, so both sides are as wide as the farther one of the interval.
+    A rare event may favour either policy. So the skewness of what was seen tells nothing, and both sides allow for one
+    more of the largest contribution.
 
     Args:
         level: the probability; bounds are infinite where it is 0.
@@ -379,7 +380,7 @@ def bounds_at(level: float, difference: Estimate, rewards: Rewards, name: str, o
         return -math.inf, math.inf
     if isinstance(difference, TwoValuedEstimate):
         return difference.interval(1 - 2 * level)
-    half_width = difference.half_width(1 - 2 * level)
+    half_width = replace(difference, skewness=0.0).half_width(1 - 2 * level)
     if difference.nothing_varied and difference.value == 0:
         # As where the rewards of one policy never varied, see Estimate.interval: n trajectories exclude outcomes more
         # frequent than log(1 / level) / n, which change a return by at most twice its value.
