@@ -109,6 +109,14 @@ def test_policies_are_named_by_what_tells_them_apart(tmp_path):
         named_policies(["random"])
 
 
+def test_a_time_limit_that_is_lifted_is_said(tmp_path):
+    settings = dict(gamma=1.0, horizon=600, budget=3000, seed=0)
+    found = rido.compare("CartPole-v1", {"act": act, "random": "random"}, run=tmp_path / "cart.rido", **settings)
+    (remark,) = found.remarks
+    assert "limit of 500 steps was lifted" in remark and remark in found.summary()
+    assert read_comparison(tmp_path / "cart.rido").remarks == found.remarks
+
+
 def test_own_simulators_are_for_race():
     class Own:
         def rollout(self, lengths, seeds):

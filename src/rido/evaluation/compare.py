@@ -23,7 +23,7 @@ from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import environment_fingerprint, environment_name
 from rido.simulators.lineup import Lineup
 from rido.storage.fingerprint import identify
-from rido.storage.runfile import COMPARISON, NOTES, Piece, RunFile, RunFileError
+from rido.storage.runfile import COMPARISON, NOTES, REMARKS, Piece, RunFile, RunFileError
 
 
 def compare(
@@ -141,7 +141,7 @@ def compare(
             record = RunFile(run, configuration, defaults={"seed": secrets.randbits(64)})
             seed = record.configuration["seed"]
         entropy = secrets.randbits(64) if seed is None else seed
-        result, seconds, notes = _collect(race, lineup, entropy, record, progress, stop)
+        result, notes = _collect(race, lineup, entropy, record, progress, stop)
     finally:
         if record is not None:
             record.close()
@@ -151,7 +151,6 @@ def compare(
         environment=environment_name(env),
         seed=entropy,
         reproducible=not notes,
-        seconds=seconds,
         notes=(*notes, *warnings),
     )
 
@@ -163,10 +162,11 @@ def _collect(
     record: RunFile | None,
     progress: bool | None,
     stop: Callable[[Comparison], bool] | None,
-) -> tuple[Comparison, float, list[str]]:
-    """Runs the race; returns its result, the seconds that collecting took, and why it may not be reproducible."""
+) -> tuple[Comparison, list[str]]:
+    """Runs the race; returns its result, and why it may not be reproducible."""
     pieces = deque(record.pieces() if record is not None else ())
     notes: list[str] = []
+    remarks: list[str] = []
     for name in race.names if not pieces else ():
         able = describe(lineup.simulator(name))
         if able.policy is not None and not able.policy.reproducible:
@@ -184,7 +184,8 @@ def _collect(
                     collectors[name] = Collector(running, **process, record=record, pieces=pieces)
                 collectors[name].round = piece_round(race, name)
                 told[name] = collectors[name].collect(schedule.lengths, bar)
-                notes += describe(running).notes
+                able = describe(running)
+                notes, remarks = [*notes, *able.notes], [*remarks, *able.remarks]
             race.tell(told)
             for name in names:
                 if name not in race.racing:
@@ -193,10 +194,11 @@ def _collect(
             bar.describe(f"{known.ranking[0]} leads, {len(race.racing)} of {len(race.names)} are left")
             if stop is not None and stop(known):
                 break
-    notes = list(dict.fromkeys(notes))
+    notes, remarks = list(dict.fromkeys(notes)), list(dict.fromkeys(remarks))
     if record is not None:
-        notes = record.add_notes(notes)
-    return race.result(), sum(collector.seconds for collector in collectors.values()), notes
+        notes, remarks = record.add_notes(notes), record.add_notes(remarks, REMARKS)
+    seconds = sum(collector.seconds for collector in collectors.values())
+    return replace(race.result(), seconds=seconds, remarks=tuple(remarks)), notes
 
 
 def piece_round(race: Race, name: str) -> int:
@@ -240,4 +242,5 @@ def read_comparison(path: str | Path) -> Comparison:
         reproducible=not notes,
         seconds=sum(piece.seconds for piece in pieces),
         notes=tuple(notes),
+        remarks=tuple(found.get(REMARKS, [])),
     )

@@ -3,163 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from rido.core.digits import with_interval
 from rido.core.estimate import Estimate
-from rido.core.moments import RewardMoments
-from rido.core.trajectories import Trajectories, concatenate
+from rido.evaluation.paired import Rewards
 from rido.evaluation.proportions import TwoValuedEstimate
-from rido.strategies.diagnostics import interval_warnings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _NO_GAIN = 1.1  # pairing gains nothing where the variance of a difference falls by less than this factor
-
-
-class Rewards(Protocol):
-    """What a comparison is computed from: rewards of several policies.
-
-    Attributes:
-        horizon: number of time steps.
-        gamma: discount factor.
-        unit: what the budget is counted in.
-        rounds: how often the policies were looked at.
-    """
-
-    horizon: int
-    gamma: float
-    unit: str
-    rounds: int
-
-    @property
-    def transitions(self) -> int:
-        """Transitions of all policies."""
-
-    @property
-    def trajectories(self) -> int:
-        """Trajectories of all policies."""
-
-    def transitions_of(self, name: str) -> int:
-        """Returns the transitions of one policy."""
-
-    def estimate(self, name: str) -> Estimate:
-        """Estimates the return of a policy."""
-
-    def difference(self, name: str, other: str) -> Estimate:
-        """Estimates J(name) - J(other)."""
-
-    def gain(self, name: str, other: str) -> float:
-        """Returns how many times larger the variance of a difference would be without common seeds; NaN if unknown."""
-
-    def describe(self, name: str, other: str) -> str:
-        """Returns what the difference of two policies rests on."""
-
-    def doubts(self, name: str, other: str) -> tuple[str, ...]:
-        """Returns reasons to doubt the interval of a difference."""
-
-
-class PairedRewards:
-    """Rewards of several policies on the same seeds and lengths.
-
-    Args:
-        names: of the policies.
-        horizon: number of time steps.
-        gamma: discount factor.
-        teams: number of teams, each planned from the others' rewards (see :mod:`rido.strategies.adaptive`).
-    """
-
-    unit = "transitions"
-
-    def __init__(self, names: Sequence[str], *, horizon: int, gamma: float, teams: int) -> None:
-        self.names = tuple(names)
-        self.horizon, self.gamma = horizon, gamma
-        self._teams: list[dict[str, Trajectories]] = [{} for _ in range(teams)]
-        self._transitions = dict.fromkeys(self.names, 0)
-        self.trajectories = 0
-        self.rounds = 0
-
-    def add(self, trajectories: Mapping[str, Trajectories], dealt: NDArray[np.int64]) -> None:
-        """Adds a round.
-
-        Args:
-            trajectories: of each policy that is still in the race, in the same order.
-            dealt: the team to which each trajectory belongs.
-        """
-        self.rounds += 1
-        for name, batch in trajectories.items():
-            self.trajectories += len(batch)
-            self._transitions[name] += batch.transitions
-            for index, team in enumerate(self._teams):
-                if (rows := dealt == index).any():
-                    new = batch.select(rows)
-                    team[name] = concatenate([team[name], new]) if name in team else new
-
-    @property
-    def transitions(self) -> int:
-        """Transitions of all policies."""
-        return sum(self._transitions.values())
-
-    def transitions_of(self, name: str) -> int:
-        """Returns the transitions of one policy."""
-        return self._transitions[name]
-
-    def moments(self, signal: Mapping[str, float]) -> list[RewardMoments]:
-        """Returns for each team the moments of a signal of the trajectories that all these policies have.
-
-        Args:
-            signal: how often each policy's rewards count: ``{"a": 1, "b": -1}`` for the difference of two.
-        """
-        found = []
-        for team in self._teams:
-            moments = RewardMoments(self.horizon, gamma=self.gamma)
-            if all(name in team for name in signal):
-                parts = [team[name] for name in signal]
-                count = min(len(part) for part in parts)  # who left the race has the first ones
-                lengths = parts[0].lengths[:count]
-                planned = int(lengths.sum())
-                rewards = sum(factor * part.flat[:planned] for factor, part in zip(signal.values(), parts, strict=True))
-                steps = np.max([part.steps[:count] for part in parts], axis=0)
-                moments.update(Trajectories(rewards, lengths, steps))
-            found.append(moments)
-        return found
-
-    def estimate(self, name: str) -> Estimate:
-        """Estimates the return of a policy."""
-        return estimate_of(self.moments({name: 1.0}))
-
-    def difference(self, name: str, other: str) -> Estimate:
-        """Estimates J(name) - J(other)."""
-        return estimate_of(self.moments({name: 1.0, other: -1.0}))
-
-    def gain(self, name: str, other: str) -> float:
-        """Returns how many times larger the variance of a difference would be without common seeds; NaN if unknown."""
-        alone = (estimate_of(self.moments(signal)) for signal in ({name: 1.0, other: 0.0}, {name: 0.0, other: 1.0}))
-        separate = math.hypot(*(one.standard_error for one in alone))
-        paired = self.difference(name, other).standard_error
-        return (separate / paired) ** 2 if paired > 0 and math.isfinite(separate) else math.nan
-
-    def describe(self, name: str, other: str) -> str:
-        """Returns what was collected."""
-        return (
-            f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.horizon} steps, "
-            f"gamma {self.gamma:g}"
-        )
-
-    def doubts(self, name: str, other: str) -> tuple[str, ...]:
-        """Returns reasons to doubt the interval of a difference."""
-        return interval_warnings(self.difference(name, other))
-
-
-def estimate_of(teams: Sequence[RewardMoments]) -> Estimate:
-    """Returns the mean of the teams' own estimates."""
-    return Estimate.from_moments(*([team for team in teams if team.counts[-1]] or teams))
 
 
 @dataclass(frozen=True)
@@ -195,6 +51,7 @@ class Comparison:
         reproducible: whether the same seed gives the same result for any number of environments.
         seconds: time that collecting took.
         notes: what the reader should know before trusting the numbers, found by the simulator.
+        remarks: what else a reader may want to know, such as a time limit that was lifted.
     """
 
     best: str | None
@@ -210,6 +67,7 @@ class Comparison:
     reproducible: bool = True
     seconds: float = math.nan
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def decided(self) -> bool:
@@ -313,7 +171,7 @@ class Comparison:
         if math.isfinite(gain := self.pairing_gain(leader, rival)):
             told = f"{gain:.3g} times less variance" if gain >= _NO_GAIN else f"next to nothing ({gain:.2f} times)"
             lines.append(f"common seeds gained {told} between the first two")
-        return "\n".join([*lines, *(f"warning: {warning}" for warning in self.warnings)])
+        return "\n".join([*lines, *self.remarks, *(f"warning: {warning}" for warning in self.warnings)])
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as plain numbers, strings and lists, with None where a number is not finite."""
@@ -354,6 +212,7 @@ class Comparison:
             "reproducible": self.reproducible,
             "seconds": _plain(self.seconds),
             "warnings": list(self.warnings),
+            "remarks": list(self.remarks),
         }
 
     def plot(self, ax: Axes | None = None) -> Axes:

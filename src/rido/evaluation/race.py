@@ -12,8 +12,9 @@ from rido.core.estimate import Estimate
 from rido.core.moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
-from rido.evaluation.comparison import Comparison, Exit, PairedRewards, bounds_at, estimate_of
+from rido.evaluation.comparison import Comparison, Exit, bounds_at
 from rido.evaluation.looks import Looks
+from rido.evaluation.paired import PairedRewards, estimate_of
 from rido.strategies import Adaptive
 
 _PILOT = 5.0  # trajectories of the first round

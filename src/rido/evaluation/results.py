@@ -89,7 +89,7 @@ def compare_results(
 
 
 class RecordedRewards:
-    """Recorded returns of several policies, with the interface of :class:`rido.evaluation.comparison.PairedRewards`.
+    """Recorded returns of several policies, with the interface of :class:`rido.evaluation.paired.PairedRewards`.
 
     The return of an episode is a reward process of one step.
 
