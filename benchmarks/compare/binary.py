@@ -11,7 +11,7 @@ import rido
 RATES = ((0.5, 0.6), (0.9, 0.95))
 POWER = 0.9
 CORRELATIONS = (0.0, 0.25)
-REPETITIONS = 400
+REPETITIONS = 300
 PART = 100
 FACTORS = (1.1, 1.2, 1.3)  # budgets that are tried, as multiples of Fisher's number of trials
 

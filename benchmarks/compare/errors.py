@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import racing
 
-REPETITIONS = {2: 1000, 8: 300, 30: 100}  # by the number of policies; half as many where one is better
+REPETITIONS = {2: 1000, 8: 200, 30: 50}  # by the number of policies; half as many where one is better
 PART = 50  # repetitions of one task
 TRAJECTORIES = 150  # that the budget pays for, of each policy
 

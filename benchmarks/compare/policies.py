@@ -21,7 +21,7 @@ MUJOCO = {  # agent: steps of a trajectory, trajectories in the bank
     "ant": (200, 300),
 }
 ROWS = 4000  # of the Pendulum bank
-RUNS = 60
+RUNS = 50
 INSTANCES = 5  # draws of the noise on the weights
 
 
