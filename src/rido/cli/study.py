@@ -25,6 +25,7 @@ from rido.cli.console import (
     require_writable,
     stdout_to_stderr,
 )
+from rido.cli.options import GammaOption, HorizonOption, NumEnvsOption, SeedOption, StochasticOption
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.progress import Progress
 from rido.simulators.base import close, trajectory_seeds
@@ -39,10 +40,8 @@ if TYPE_CHECKING:
 def study_command(
     env: EnvArgument,
     budget: Annotated[list[int], typer.Option(help="Transitions of each run; may be repeated.")],
-    gamma: Annotated[float, typer.Option(help="Discount factor in (0, 1].")],
-    horizon: Annotated[
-        int | None, typer.Option(help="Steps of a full trajectory (default: from gamma and the time limit).")
-    ] = None,
+    gamma: GammaOption,
+    horizon: HorizonOption = None,
     policy: PolicyOption = None,
     trust: TrustOption = False,
     strategy: Annotated[list[str], typer.Option(help="A strategy to compare; may be repeated.")] = [  # noqa: B006
@@ -53,9 +52,9 @@ def study_command(
     ],
     bank: Annotated[int, typer.Option(min=2, help="Full-length trajectories to record, from which runs draw.")] = 500,
     repetitions: Annotated[int, typer.Option(min=2, help="Runs of each strategy.")] = 100,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same result.")] = None,
-    num_envs: Annotated[int | None, typer.Option(help="Environments side by side.")] = None,
-    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample the agent's actions.")] = False,
+    seed: SeedOption = None,
+    num_envs: NumEnvsOption = None,
+    stochastic: StochasticOption = False,
     env_kwarg: EnvKwargOption = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the comparison into this file (png, pdf, svg).")] = None,
     as_json: JsonOption = False,

@@ -8,7 +8,7 @@ import numpy as np
 
 from rido.core.allocation import Array
 
-_EVENLY = 0.25  # share of alpha that is spent evenly over the looks; benchmarks/compare measures what others cost
+_EVENLY = 0.25  # share of alpha that is spent evenly over the looks
 _GROWTH = 1.2  # transitions between looks grow by about this factor
 _POINTS = 201  # of the grid on which the distribution of a statistic is followed
 

@@ -53,7 +53,7 @@ def plot_exits(comparison: Comparison, ax: Axes | None = None) -> Axes:
         end, colour = comparison.eliminated.get(name, comparison.transitions), _colour(comparison, name)
         ax.plot([0, end], [row, row], color=colour)
         ax.plot([end], [row], "o" if name in comparison.exits else ">", color=colour, clip_on=False, zorder=3)
-    ax.set_xlabel("transitions of all policies")
+    ax.set_xlabel(f"{comparison.rewards.unit} of all policies")
     ax.set_xlim(0, 1.02 * comparison.transitions)
     return ax
 
