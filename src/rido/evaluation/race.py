@@ -82,7 +82,7 @@ class Race:
             )
         self._plan = _DifferencePlan(horizon=horizon, budget=share, gamma=gamma)
         self._looks = Looks((1 - self.confidence) / len(self.names))
-        self._rewards = PairedRewards(self.names, horizon=horizon, gamma=gamma, teams=self._plan.team_count)
+        self._rewards = PairedRewards(self.names, horizon=horizon, gamma=gamma, teams=self._plan.division.groups)
         self._racing = list(self.names)
         self._leader = self.names[0]
         self._exits: dict[str, Exit] = {}
