@@ -1,5 +1,7 @@
 """Starts that points decide: the environment's own distribution, spread evenly, and the same however they are run."""
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -7,20 +9,19 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from scipy import stats
 from scipy.stats import qmc
 
-from environments import Mortal
+from environments import Greedy, Mortal
 from rido.simulators import trajectory_seeds
 from rido.simulators.base import describe
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.lineup import Lineup
+from rido.simulators.parallel.processes import WorkerSimulator
+from traps import zeros
 
 LENGTHS = np.array([3, 40, 1, 17, 40, 8, 8, 2, 25, 1, 33])
 SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
 POINTS = qmc.Sobol(64, rng=1).random(16)[: LENGTHS.size]
 NOTHING_DRAWN = "the environment's reset draws no random numbers from np_random, so starts='sobol' changes nothing"
 USED_UP = "the environment's reset draws more random numbers than starts='sobol' gives: others are pseudo-random"
-
-
-def act(observations):
-    return np.zeros(len(observations), dtype=int)
 
 
 def push(observations):
@@ -69,7 +70,7 @@ def test_starts_have_the_environments_own_distribution(env_id):
 
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "Swimmer-v5", "rido/LQG-v0"])
 def test_the_mean_of_scrambled_points_varies_far_less(env_id):
-    """16 means of 64 starts: a variance below 1/20; by chance it would be, if points did not help, in 1 of 10^6 cases."""
+    """16 means of 64 starts: a variance below 1/20, which is no chance (1 in 10^6 cases if points did not help)."""
     simulator = installed(env_id)
     random, even = (
         np.var([simulator.starts(trajectory_seeds(i, 0, 64), points(i)).mean(axis=0) for i in range(16)], axis=0)
@@ -123,7 +124,7 @@ ENVS = {
     "LQG": (lambda: "rido/LQG-v0", None),
     "single LQG": (lambda: lambda: gym.make("rido/LQG-v0"), push),
     "Mortal": (lambda: Mortal, "random"),
-    "generators everywhere": (lambda: Restless, act),
+    "generators everywhere": (lambda: Restless, zeros),
 }
 
 
@@ -169,7 +170,7 @@ def test_a_single_lqg_is_the_vectorised_one():
     assert single.capabilities.remarks == vectorised.capabilities.remarks == ()
 
 
-@pytest.mark.parametrize(("env", "policy"), [(Restless, act), ("rido/LQG-v0", lambda states: 0 * states)])
+@pytest.mark.parametrize(("env", "policy"), [(Restless, zeros), ("rido/LQG-v0", lambda states: 0 * states)])
 def test_the_noise_of_the_steps_does_not_depend_on_the_point(env, policy):
     simulator = GymnasiumSimulator(env, policy, horizon=100)
     observed = [simulator.observe(np.full(11, 100), SEEDS, points) for points in (POINTS, POINTS[::-1])]
@@ -185,7 +186,7 @@ def test_the_noise_of_the_steps_does_not_depend_on_the_point(env, policy):
 @pytest.mark.parametrize("dimensions", [1, 2, 5, 200])
 def test_points_of_any_dimension(dimensions):
     points = scrambled(16, 5, 200)[:, :dimensions]
-    starts = GymnasiumSimulator("CartPole-v1", act, horizon=5).starts(trajectory_seeds(1, 0, 16), points)
+    starts = GymnasiumSimulator("CartPole-v1", zeros, horizon=5).starts(trajectory_seeds(1, 0, 16), points)
     driven = min(dimensions, 4)
     np.testing.assert_allclose(starts[:, :driven], -0.05 + 0.1 * points[:, :driven], atol=1e-8)
     assert np.unique(starts).size == 64
@@ -199,12 +200,6 @@ class Still(Mortal):
         self.t, self.start = 0, 0.0
         self.log.append(0)
         return np.zeros(2, dtype=np.float32), {}
-
-
-class Greedy(Mortal):
-    def reset(self, *, seed=None, options=None):
-        observation, info = super().reset(seed=seed)
-        return observation + self.np_random.normal(size=100).astype(np.float32).sum(), info
 
 
 class Legacy(Mortal):
@@ -228,7 +223,7 @@ class Private(Mortal):
 
 @pytest.mark.parametrize("env", [Still, Legacy, Private])
 def test_resets_that_a_point_does_not_reach_are_remarked_on(env):
-    simulator = GymnasiumSimulator(env, act, horizon=40, num_envs=2)
+    simulator = GymnasiumSimulator(env, zeros, horizon=40, num_envs=2)
     seeds = [seed % 2**31 for seed in SEEDS]
     plain = simulator.starts(seeds)
     assert simulator.capabilities.remarks == ()
@@ -238,7 +233,7 @@ def test_resets_that_a_point_does_not_reach_are_remarked_on(env):
 
 
 def test_resets_that_use_the_point_up_are_remarked_on():
-    simulator = GymnasiumSimulator(Greedy, act, horizon=40)
+    simulator = GymnasiumSimulator(Greedy, zeros, horizon=40)
     one, other = (simulator.starts(SEEDS, points) for points in (POINTS, POINTS))
     np.testing.assert_array_equal(one, other)
     assert simulator.capabilities.remarks == (USED_UP,)
@@ -249,7 +244,7 @@ def test_resets_that_use_the_point_up_are_remarked_on():
 
 
 def test_points_drive_resets_that_are_not_seeded():
-    simulator = GymnasiumSimulator(Mortal, act, horizon=40, num_envs=2, reseed=False)
+    simulator = GymnasiumSimulator(Mortal, zeros, horizon=40, num_envs=2, reseed=False)
     starts = [simulator.starts(SEEDS, POINTS)[:, 1] for _ in range(2)]
     np.testing.assert_array_equal(*starts)
     np.testing.assert_allclose(starts[0], stats.norm.ppf(POINTS[:, 0]), rtol=1e-5)
@@ -262,7 +257,7 @@ def test_a_start_that_differs_for_one_point_and_seed_is_noted():
             observation, info = super().reset(seed=seed)
             return observation + len(self.log), info
 
-    simulator = GymnasiumSimulator(Drifting, act, horizon=5)
+    simulator = GymnasiumSimulator(Drifting, zeros, horizon=5)
     (note,) = simulator.check_seeds(SEEDS[:2], POINTS[:2])
     assert note == "the environment's first observation differs when it is reset with the same seed again"
 
@@ -270,10 +265,10 @@ def test_a_start_that_differs_for_one_point_and_seed_is_noted():
 def test_vector_environments_say_whether_they_take_points():
     for kind, options, takes in ((SyncVectorEnv, {}, True), (AsyncVectorEnv, {"context": "forkserver"}, False)):
         envs = kind([Mortal] * 3, autoreset_mode=AutoresetMode.DISABLED, **options)
-        simulator = GymnasiumSimulator(envs, act, horizon=40)
+        simulator = GymnasiumSimulator(envs, zeros, horizon=40)
         assert describe(simulator).takes_points is takes
         if takes:
-            single = GymnasiumSimulator(Mortal, act, horizon=40)
+            single = GymnasiumSimulator(Mortal, zeros, horizon=40)
             assert rows(simulator.rollout(LENGTHS, SEEDS, POINTS)) == rows(single.rollout(LENGTHS, SEEDS, POINTS))
         else:
             with pytest.raises(ValueError, match="points must be None, got some: the resets of this environment"):
@@ -296,3 +291,18 @@ def test_wrong_points_are_named(points, message):
     for request in (lambda: simulator.rollout(LENGTHS, SEEDS, points), lambda: simulator.starts(SEEDS, points)):
         with pytest.raises(ValueError, match=message):
             request()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_points_reach_all_policies_of_a_comparison(workers):
+    """Each of them starts where the points decide, in whichever process it acts; remarks come back from there."""
+    policies = {"zeros": zeros, "random": "random"}
+    kind = partial(WorkerSimulator, workers=workers) if workers else GymnasiumSimulator
+    lineup = Lineup(lambda policy: kind(Greedy, policy, horizon=40, num_envs=2), policies, switching=True)
+    for name, policy in policies.items():
+        simulator, alone = lineup.simulator(name), GymnasiumSimulator(Greedy, policy, horizon=40)
+        assert describe(simulator).takes_points
+        assert rows(simulator.rollout(LENGTHS, SEEDS, POINTS)) == rows(alone.rollout(LENGTHS, SEEDS, POINTS))
+        assert describe(simulator).check_seeds(SEEDS[:2], POINTS[:2]) == ()
+        assert describe(simulator).remarks == (USED_UP,)
+    lineup.close()
