@@ -1,5 +1,6 @@
 """Starts that points decide: the environment's own distribution, spread evenly, and the same however they are run."""
 
+import copy
 from functools import partial
 
 import gymnasium as gym
@@ -10,7 +11,7 @@ from scipy import stats
 from scipy.stats import qmc
 
 from environments import Greedy, Mortal
-from rido.simulators import trajectory_seeds
+from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.base import describe
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.lineup import Lineup
@@ -82,16 +83,16 @@ def test_the_mean_of_scrambled_points_varies_far_less(env_id):
 
 
 class Restless(gym.Env):
-    """Has generators in all places where environments keep them, and rewards of noise."""
+    """Has generators in all places where environments keep them, some seeded in each reset, and rewards of noise."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (4,), np.float64)
     action_space = gym.spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        self.own = np.random.default_rng(seed)
         if seed is not None:
-            self.own = np.random.default_rng(seed)
-            self.linked_when_seeded = self.np_random
+            self.linked_when_seeded = self._np_random
         self.linked = self.np_random
         self.child = self.np_random.spawn(1)[0]
         self.spare = self.np_random.random
@@ -215,13 +216,14 @@ class Legacy(Mortal):
         return np.array([0, self.start], dtype=np.float32), {}
 
 
-class Private(Mortal):
-    """Shows its generator, and does not let it be replaced."""
+class Sealed(Mortal):
+    """Allows no subclass."""
 
-    np_random = property(lambda self: self._np_random)
+    def __init_subclass__(cls):
+        raise TypeError("sealed")
 
 
-@pytest.mark.parametrize("env", [Still, Legacy, Private])
+@pytest.mark.parametrize("env", [Still, Legacy, Sealed])
 def test_resets_that_a_point_does_not_reach_are_remarked_on(env):
     simulator = GymnasiumSimulator(env, zeros, horizon=40, num_envs=2)
     seeds = [seed % 2**31 for seed in SEEDS]
@@ -241,6 +243,52 @@ def test_resets_that_use_the_point_up_are_remarked_on():
     two = GymnasiumSimulator("rido/FirstStep-v0", horizon=40)
     two.starts(SEEDS, POINTS)
     assert two.capabilities.remarks == (NOTHING_DRAWN,)
+
+
+class Stubborn(Mortal):
+    """Makes its generator itself, shows it, and does not let it be replaced."""
+
+    np_random = property(lambda self: self._np_random)
+
+    def reset(self, *, seed=None, options=None):
+        self._np_random, _ = gym.utils.seeding.np_random(seed)
+        self.t, self.start = 0, self.np_random.normal()
+        return np.array([0, self.start], dtype=np.float32), {}
+
+
+@pytest.mark.parametrize("env", [Mortal, Stubborn])
+def test_a_reset_is_one_reset_and_leaves_no_trace(env):
+    made = env()
+    simulator = GymnasiumSimulator(made, zeros, horizon=40)
+    simulator.starts(SEEDS[:1])
+    before, log = set(vars(made)), len(made.log)
+    np.testing.assert_allclose(simulator.starts(SEEDS, POINTS)[:, 1], stats.norm.ppf(POINTS[:, 0]), rtol=1e-5)
+    assert env is Stubborn or len(made.log) - log == len(SEEDS)
+    assert type(made) is env and set(vars(made)) == before and type(made.np_random) is np.random.Generator
+    assert copy.deepcopy(made).np_random.random() == made.np_random.random()
+
+
+def test_a_reset_that_fails_leaves_no_trace_either():
+    class Broken(Mortal):
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            raise RuntimeError(f"{type(self).__name__} is broken")
+
+    made = Broken()
+    with pytest.raises(SimulationError, match="Broken is broken"):
+        GymnasiumSimulator(made, zeros, horizon=40).starts([1, 2], POINTS[:2])
+    assert type(made) is Broken and type(made.np_random) is np.random.Generator
+
+
+def test_seeds_of_31_bits_are_found_out_before_the_point_is_used():
+    class Narrow(Mortal):
+        def reset(self, *, seed=None, options=None):
+            observation, info = super().reset(seed=seed)
+            np.random.RandomState(seed)
+            return observation, info
+
+    starts = GymnasiumSimulator(Narrow, zeros, horizon=40).starts(SEEDS, POINTS)
+    np.testing.assert_allclose(starts[:, 1], stats.norm.ppf(POINTS[:, 0]), rtol=1e-5)
 
 
 def test_points_drive_resets_that_are_not_seeded():

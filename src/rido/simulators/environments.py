@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from rido.policies.observations import take
 from rido.simulators.base import narrow_seed
-from rido.simulators.points import PointGenerator
-from rido.simulators.wrappers import Wrappers, layers
+from rido.simulators.points import PointGenerator, replaced_np_random
+from rido.simulators.wrappers import Wrappers
 
 Slots = NDArray[np.intp]
 Step = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
@@ -26,11 +26,6 @@ _SIGNATURES = {
 }
 _AS_SPACE = "but observation_space has"
 _GENERATORS = "reset_generators"  # in the metadata of a VectorEnv: whether reset takes the option of this name
-# Modules whose resets pass the seed on to np_random and to nothing else.
-_SEED_NP_RANDOM_ONLY = (
-    *(f"gymnasium.envs.{family}." for family in ("box2d", "classic_control", "mujoco", "toy_text")),
-    "gymnasium.wrappers.",
-)
 
 
 class SlotError(Exception):
@@ -91,17 +86,6 @@ def check_observation(method: str, observation: Any, space: gym.Space[Any]) -> N
                     f"the environment's {method} returned an observation of {_kind(observation)}, {_AS_SPACE} shape "
                     f"{space.shape}"
                 )
-
-
-def _replace_generator(env: Any, generator: np.random.Generator) -> bool:
-    """Replaces an environment's np_random; returns whether that is possible."""
-    if type(getattr(env, "np_random", None)) not in (np.random.Generator, PointGenerator):
-        return False
-    try:
-        env.np_random = generator
-    except AttributeError:
-        return False
-    return True
 
 
 def _kind(observation: Any) -> str:
@@ -210,21 +194,11 @@ class SingleEnvironments(Environments):
                 raise slot_error(slot, "reset", error) from error
 
     def _start(self, env: gym.Env[Any, Any], seed: int | None, start: PointGenerator) -> tuple[Any, Any]:
-        """Resets twice: with the seed, for all that it reaches, then with a generator that stands for np_random.
-
-        The first reset is left out where the seed reaches np_random alone.
-        """
-        result, base = None, env.unwrapped
-        if seed is not None and not all(
-            type(layer).__module__.startswith(_SEED_NP_RANDOM_ONLY) for layer in layers(env)
-        ):
-            result = self._reset(env, seed)
-        if not _replace_generator(base, start):  # it draws from something else
-            return self._reset(env, seed) if result is None else result
-        try:
-            return env.reset()
-        finally:
-            _replace_generator(base, start.finish())
+        """Resets with the seed, as ever, but a generator of ours stands for np_random meanwhile."""
+        if seed is not None and self._takes_wide_seeds is None:
+            self._reset(env, seed)  # a reset that fails must not use up the point
+        with replaced_np_random(env.unwrapped, start):
+            return self._reset(env, seed)
 
     def _reset(self, env: gym.Env[Any, Any], seed: int | None) -> tuple[Any, Any]:
         """Resets with the whole seed, or with 31 bits if the very first reset shows that the environment takes no more.

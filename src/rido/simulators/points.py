@@ -4,13 +4,16 @@ Starts from points that fill the cube evenly, such as a Sobol sequence, have les
 points give near starts. So each number is the inverse of its distribution function at one coordinate.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
+_START = "_start_of_rido"  # attribute of an environment during a reset: the generator
 _STREAM = 2  # of a trajectory's seed, for its environment; 1 is its policy's
 _RESET_OFFSET = 1 << 96  # numbers between those of the steps and those of the reset, in one sequence
 _LEAST = 2.0**-54  # coordinate in place of 0, whose normal number would be infinite
@@ -145,6 +148,39 @@ class PointGenerator(np.random.Generator):
 def _normal(uniforms: NDArray[np.float64]) -> NDArray[np.float64]:
     numbers: NDArray[np.float64] = ndtri(np.maximum(uniforms, _LEAST))
     return numbers
+
+
+@contextmanager
+def replaced_np_random(env: Any, start: PointGenerator) -> Iterator[None]:
+    """Lets a generator stand for the np_random of an unwrapped environment, also while a reset seeds it.
+
+    The environment's class is replaced by a subclass for the time of the reset: so the seed reaches all that it always
+    reaches, with a single reset. Afterwards np_random is the generator for the steps.
+    """
+    kind: Any = type(env)
+    with suppress(TypeError):  # a class that allows no subclass draws as ever
+        env.__class__ = _subclass(kind)
+    env.__dict__[_START] = start
+    try:
+        yield
+    finally:
+        env.__class__ = kind
+        del env.__dict__[_START]
+        env._np_random = start.finish()
+
+
+@functools.lru_cache(maxsize=64)
+def _subclass(kind: Any) -> Any:
+    """Returns a subclass of an environment's class whose np_random is the generator of its reset, if it has one."""
+
+    def get(env: Any) -> Any:
+        return env.__dict__.get(_START, env.__dict__.get("_np_random"))
+
+    def put(env: Any, generator: Any) -> None:
+        env.__dict__["_np_random"] = generator
+
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ()}
+    return type(kind)(kind.__name__, (kind,), {**names, "_np_random": property(get, put)})
 
 
 class ResetDraws:
