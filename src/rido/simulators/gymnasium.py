@@ -172,7 +172,9 @@ class EnvironmentsSimulator:
         self._draws.add(starts)
 
     def _remarks(self) -> tuple[str, ...]:
-        remarks, found = self._envs.remarks() + self._draws.remarks(), self._findings
+        remarks, found = self._envs.remarks(), self._findings
+        if remark := self._draws.remark():
+            remarks.append(remark)
         if (found.seeded - found.unseeded) * self._resets > _SEEDING_SHARE * self._seconds:
             remarks.append(
                 f"seeding takes most of the time: a reset takes {found.seeded:.2g} s with a seed and "

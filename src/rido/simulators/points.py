@@ -184,23 +184,23 @@ def _subclass(kind: Any) -> Any:
 
 
 class ResetDraws:
-    """How many numbers resets drew from their points, for remarks on the result."""
+    """What resets drew from their points, for a remark on the result."""
 
     def __init__(self) -> None:
-        self._most: int | None = None  # of one reset; None before the first
-        self._exhausted = False
+        self._resets, self._used, self._exhausted = False, False, False
 
     def add(self, starts: Sequence[PointGenerator]) -> None:
-        """Counts the generators of finished resets."""
-        self._most = max(self._most or 0, *(start.drawn for start in starts))
+        """Counts the generators of resets."""
+        self._resets = True
+        self._used |= any(start.drawn for start in starts)
         self._exhausted |= any(start.exhausted for start in starts)
 
-    def remarks(self) -> list[str]:
-        """Returns what the reader of a result may want to know."""
-        if self._most == 0:
-            return ["the environment's reset draws no random numbers from np_random, so starts='sobol' changes nothing"]
+    def remark(self) -> str:
+        """Returns what the reader of a result should know; nothing if all numbers came from points."""
+        if self._resets and not self._used:
+            return "the environment's reset draws no random numbers from np_random, so starts='sobol' changes nothing"
         if self._exhausted:
-            return [
+            return (
                 "the environment's reset draws more random numbers than starts='sobol' gives: others are pseudo-random"
-            ]
-        return []
+            )
+        return ""
