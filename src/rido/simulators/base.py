@@ -74,6 +74,25 @@ class ObservingSimulator(Simulator, Protocol):
         ...
 
 
+class PointSimulator(ObservingSimulator, Protocol):
+    """A simulator whose trajectories start where points decide, so that starts can be spread evenly.
+
+    ``points`` has a row of numbers in [0, 1) for each trajectory. They take the place of the random numbers of its
+    reset, as far as they last; the reset's other random numbers and those of the steps depend on the seed alone. If
+    points are uniform, starts have the environment's own distribution. None: the seed decides on the start too.
+    """
+
+    def rollout(
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: NDArray[np.float64] | None = None
+    ) -> Trajectories: ...
+
+    def observe(
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: NDArray[np.float64] | None = None
+    ) -> Observed: ...
+
+    def starts(self, seeds: Sequence[int], points: NDArray[np.float64] | None = None) -> Any: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Summarised:
     """Sums over trajectories whose rewards stay on the device that simulated them.
@@ -152,26 +171,29 @@ class Capabilities:
     Attributes:
         observes: whether it is an :class:`ObservingSimulator`, which critics need.
         summarises: whether it is a :class:`SummarisingSimulator`.
+        takes_points: whether it is a :class:`PointSimulator`: rollout, observe and starts take points that drive the
+            resets.
         lockstep: whether requests should have ``num_envs`` trajectories, however long they take: the device rounds
             differently for another number of rows.
         jax_critics: whether a critic is a JAX function of one observation, run on the simulator's device.
         environment: the environment's name in results; None for the name of what the user passed.
         policy: the acting policy; None if it is not known.
         load_policy: returns the policy in this process, for its value function and its fingerprint.
-        check_seeds: given two seeds, returns reasons why the same seed does not give the same trajectory, which it
-            finds without taking a step. It is called once, before the first trajectory.
+        check_seeds: given two seeds, and two points if it takes points, returns reasons why the same seed does not give
+            the same trajectory, which it finds without taking a step. It is called once, before the first trajectory.
         notes: reasons why the same seed may not give the same trajectories. More may be found while collecting.
         remarks: what else the reader of a result may want to know, such as a time limit that was lifted.
     """
 
     observes: bool = False
     summarises: bool = False
+    takes_points: bool = False
     lockstep: bool = False
     jax_critics: bool = False
     environment: str | None = None
     policy: PolicyInfo | None = None
     load_policy: Callable[[], Any] = lambda: None
-    check_seeds: Callable[[Sequence[int]], tuple[str, ...]] = lambda seeds: ()
+    check_seeds: Callable[..., tuple[str, ...]] = lambda seeds, points=None: ()
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 

@@ -23,6 +23,18 @@ def check_request(lengths: ArrayLike, seeds: Sequence[int], horizon: int) -> NDA
     return planned
 
 
+def check_points(points: ArrayLike | None, trajectories: int) -> NDArray[np.float64] | None:
+    """Returns the points of a request as an array, or raises where they are not one for each trajectory."""
+    if points is None:
+        return None
+    found = np.asarray(points, dtype=np.float64)
+    if found.ndim != 2 or len(found) != trajectories:
+        raise ValueError(f"points must have shape ({trajectories}, dimensions), got {found.shape}")
+    if not ((found >= 0) & (found < 1)).all():
+        raise ValueError(f"points must lie in [0, 1), got numbers from {found.min():g} to {found.max():g}")
+    return found
+
+
 def join_trajectories(parts: Sequence[Trajectories], rows: Rows) -> Trajectories:
     """Returns all trajectories as one batch.
 

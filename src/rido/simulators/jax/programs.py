@@ -16,6 +16,7 @@ Tree = Any
 
 _NEVER = np.int32(np.iinfo(np.int32).max)
 _GENERATOR = "threefry2x32"  # not JAX's default, which users can change: its keys are the 64 bits of a seed
+_LEAST_DIMENSIONS = 64  # numbers that an environment's reset_from gets; those that a point has not are pseudo-random
 
 
 class Batch(NamedTuple):
@@ -61,12 +62,18 @@ class Programs:
         self.advance = jax.jit(self._advance, static_argnames="observing")
         self.shrink = jax.jit(lambda tree, rows: jax.tree.map(lambda array: array[:rows], tree), static_argnames="rows")
 
-    def _start(self, seeds: jax.Array) -> Batch:
-        """Starts trajectories from seeds, two words each: the whole key of a trajectory."""
+    def _start(self, seeds: jax.Array, points: jax.Array | None = None) -> Batch:
+        """Starts trajectories from seeds, two words each: the whole key of a trajectory; or where points decide."""
         keys = jax.random.wrap_key_data(seeds, impl=_GENERATOR)
         # Step t draws from the key folded with t, so the horizon itself is free for the reset.
         reset_keys = jax.vmap(lambda key: jax.random.fold_in(key, self.horizon))(keys)
-        states, observations = jax.vmap(self._env.reset)(reset_keys)
+        if points is None:
+            states, observations = jax.vmap(self._env.reset)(reset_keys)
+        else:
+            assert self._env.reset_from is not None
+            missing = max(0, _LEAST_DIMENSIONS - points.shape[1])
+            others = jax.vmap(lambda key: jax.random.uniform(key, (missing,), dtype=jnp.float32))(reset_keys)
+            states, observations = jax.vmap(self._env.reset_from)(jnp.concatenate([points, others], axis=1))
         return Batch(keys, states, observations, jnp.full(keys.shape, _NEVER), self._value(observations, keys, 0))
 
     def _value(self, observations: Tree, keys: jax.Array, taken: Any) -> jax.Array:
@@ -116,6 +123,11 @@ def split_seeds(seeds: Sequence[int]) -> NDArray[np.uint32]:
     """Returns two words for each seed, the upper one first, as ``jax.random.key`` takes it."""
     wide = np.asarray(seeds, dtype=np.uint64)
     return np.stack([wide >> np.uint64(32), wide & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
+
+
+def round_points(points: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Returns points in single precision, in which all coordinates are less than 1 too."""
+    return np.minimum(points.astype(np.float32), np.nextafter(np.float32(1), np.float32(0)))
 
 
 def join_seeds(words: NDArray[np.uint32]) -> list[int]:

@@ -21,11 +21,12 @@ from rido.simulators.base import Capabilities, Observed, SimulationError, Summar
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.jax.batching import Batching
 from rido.simulators.jax.envs import adapt
-from rido.simulators.jax.programs import join_seeds, seed_words, split_seeds
+from rido.simulators.jax.programs import join_seeds, round_points, seed_words, split_seeds
 from rido.simulators.jax.summing import SummingPrograms, sum_on_device
-from rido.simulators.requests import check_request, join_observed, join_trajectories
+from rido.simulators.requests import check_points, check_request, join_observed, join_trajectories
 from rido.storage.fingerprint import fingerprint, identify
 
+_Points = NDArray[np.float64] | None
 _MOST_AT_ONCE = 1 << 30  # trajectories of one schedule, which the device counts in 32 bits
 
 
@@ -104,6 +105,7 @@ class JaxSimulator:
         return Capabilities(
             observes=True,
             summarises=True,
+            takes_points=self._env.reset_from is not None,
             lockstep=True,
             jax_critics=True,
             environment=self.name,
@@ -118,16 +120,18 @@ class JaxSimulator:
         env, env_kwargs = self._given
         return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        parts, order = self._collect(lengths, seeds, observing=False)
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: _Points = None) -> Trajectories:
+        parts, order = self._collect(lengths, seeds, points, observing=False)
         return join_trajectories([part.trajectories for part in parts], order)
 
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        return join_observed(*self._collect(lengths, seeds, observing=True))
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: _Points = None) -> Observed:
+        return join_observed(*self._collect(lengths, seeds, points, observing=True))
 
-    def starts(self, seeds: Sequence[int]) -> Any:
-        start, words = self._programs_for(None).start, split_seeds(seeds)
-        parts = [start(_filled(words, first, size)) for first, size in self._batching.split(len(words))]
+    def starts(self, seeds: Sequence[int], points: _Points = None) -> Any:
+        start, given = self._programs_for(None).start, (words := split_seeds(seeds), *self._points(points, len(seeds)))
+        parts = [
+            start(*(_filled(each, first, size) for each in given)) for first, size in self._batching.split(len(words))
+        ]
         return take(stack([jax.device_get(part.observations) for part in parts]), np.arange(len(words)))
 
     def start_values(self, source: np.random.SeedSequence, first: int, count: int, critic: Any) -> NDArray[np.float64]:
@@ -185,16 +189,24 @@ class JaxSimulator:
         functions = (self._env, self.policy.function, None if critic is None else critic.function)
         return _programs(*map(_SameObject, functions), self._horizon, self._gamma, self._batching.steps)
 
+    def _points(self, points: _Points, trajectories: int) -> list[NDArray[np.float32]]:
+        """Returns the points as the last argument of :attr:`Programs.start`, if there are any."""
+        if points is not None and self._env.reset_from is None:
+            raise ValueError(f"points must be None, got some: {self.name} has no reset_from, which takes their numbers")
+        checked = check_points(points, trajectories)
+        return [] if checked is None else [round_points(checked)]
+
     def _collect(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], *, observing: bool
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: _Points, *, observing: bool
     ) -> tuple[list[Observed], NDArray[np.intp]]:
         """Returns the trajectories of each batch, and the rows of the request."""
         lengths = check_request(lengths, seeds, self._horizon)
         order = np.argsort(-lengths, kind="stable")
-        programs, words, parts = self._programs_for(None), split_seeds(seeds)[order], []
+        programs, parts = self._programs_for(None), []
+        given = [each[order] for each in (split_seeds(seeds), *self._points(points, lengths.size))]
         for first, sizes in self._batching.batches(count_reached(lengths, programs.width)):
             rows = order[first : first + sizes[0]]
-            batch = programs.start(_filled(words, first, sizes[0]))
+            batch = programs.start(*(_filled(each, first, sizes[0]) for each in given))
             before, blocks = batch.observations if observing else None, []
             for block, size in enumerate(sizes):
                 if size < batch.ends.size:
@@ -278,7 +290,7 @@ def _programs(
     return SummingPrograms(env.thing, policy.thing, critic.thing, horizon=horizon, gamma=gamma, steps=steps)
 
 
-def _filled(words: NDArray[np.uint32], first: int, size: int) -> NDArray[np.uint32]:
-    """Returns ``size`` rows of words from the first one on, repeated where there are not enough."""
-    part = words[first : first + size]
+def _filled(array: NDArray[Any], first: int, size: int) -> NDArray[Any]:
+    """Returns ``size`` rows of an array from the first one on, repeated where there are not enough."""
+    part = array[first : first + size]
     return part[np.arange(size) % len(part)]
