@@ -45,6 +45,7 @@ class Task:
         strategy: the strategy to begin with, made for the first goal.
         goals: what to spend or to reach; later ones extend a recorded run.
         critic: the control variate that was asked for.
+        sobol: whether trajectories start from Sobol points.
         summing: whether rewards stay on the simulator's device, and only sums over them are known.
         max_resets: resets at most.
         reset_cost: transitions that a reset costs.
@@ -61,6 +62,7 @@ class Task:
     strategy: Strategy
     goals: tuple[Goal, ...]
     critic: str | Callable[..., Any] | None
+    sobol: bool
     summing: bool
     max_resets: int
     reset_cost: float
@@ -123,6 +125,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
         "options": strategy.options,
         "critic": choice.name,
         "critic_fingerprint": choice.fingerprint,
+        "starts": "sobol" if task.sobol else "random",
         "resets": [task.max_resets, task.reset_cost] if choice.name != "none" else [],
         **configuration,
         "seed": task.seed,
@@ -147,7 +150,7 @@ def _run(
     seed = task.seed if record is None else record.configuration["seed"]
     entropy = secrets.randbits(64) if seed is None else seed
     if record is None or not any(True for _ in record.pieces()):  # a run that resumes has noted it
-        notes += able.check_seeds(trajectory_seeds(entropy, 0, 2))
+        notes += check_seeds(simulator, entropy, sobol=task.sobol)
     if record is not None:
         record.set(NORMALISATION, normalisation)
         notes = record.add_notes(notes)
@@ -163,6 +166,7 @@ def _run(
         summing=task.summing,
         notes=notes,
         reward_range=task.reward_range,
+        replicates=strategy.division.groups if task.sobol else 0,
     )
     planning = -time.perf_counter()
     with Progress(task.goals[-1].budget, shown=task.progress) as bar:
@@ -227,7 +231,7 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
         elif collector.summing:
             strategy.tell([collector.summarise(part, bar) for part in strategy.parts])
         else:
-            strategy.tell(collector.collect(schedule.lengths, bar))
+            strategy.tell(collector.collect(schedule.lengths, strategy.dealt(schedule.lengths), bar))
         if strategy.spent > spent:
             spent = strategy.spent
             estimate = strategy.estimate()

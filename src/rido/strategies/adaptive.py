@@ -40,6 +40,7 @@ _LEAST_FULL = 4  # full-length trajectories of the pilot; fitting a critic needs
 _PILOT_SHARE = 0.01  # smallest share of the budget for the pilot; it counts where the budget is very large
 _REACH = 0.02  # short trajectories of the pilot end where gamma^t falls to this
 _GROWTH = 0.3  # transitions of a phase, as a share of those spent before it
+_REPLICATED_GROWTH = 2.0  # the same with replicates: each phase goes on elsewhere in the sequences of points
 _LEAST_PHASE = 0.03  # smallest phase, as a share of the budget
 _PLENTY = 200  # full-length trajectories from which on the weights are known well and phases grow longer
 _LONGER = 80  # a phase spends (n - _PLENTY) / _LONGER times what was spent, for n full-length trajectories
@@ -208,7 +209,8 @@ class Adaptive(Strategy):
 
     def _phase_size(self) -> float:
         """Returns the transitions of the next phase, 0 to stop."""
-        size = max(_GROWTH, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
+        growth = _REPLICATED_GROWTH if self.division.replicated else _GROWTH
+        size = max(growth, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
         if self.until is None:
             return max(size, _LEAST_PHASE * self.budget, 2 * self.horizon)
         estimate = self.estimate()

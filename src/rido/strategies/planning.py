@@ -35,7 +35,8 @@ _MOST_BLOCKS = 10_000  # steps that are planned one by one in cross-validation
 _MARGIN = 1.25  # standard errors by which a plan must beat full-length trajectories
 _CONSTANT = 1e-9  # rewards did not vary if their variance is below this share of the largest
 _UNSEEN = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # insured events, in units of one full-length trajectory
-_CONTINUITY = 100.0  # trajectories, of which a step that has n hands on m / (n + m) of its weight to the next one
+_CONTINUITY = (300.0, 100.0, 30.0, 10.0, 3.0)  # m, where a step with n samples keeps m / (n + m) of the weight before
+_EXCESS = 0.1  # continuity may raise the variance by this share
 _PREMIUM = 2.0  # insurance may raise the variance by this over the number of full-length trajectories, relatively
 
 
@@ -99,7 +100,7 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0, gains: A
         chosen = _choose(folds, prior, costs, budget, fewest)
     if chosen is not None:
         chosen = _insure(chosen, weights, costs, budget, fewest, moments.largest_deviation**2 / full, full)
-        chosen = _continue(chosen, costs, counts, gamma)
+        chosen = _continue(chosen, weights, costs, budget, fewest, counts, gamma)
     planned = _last(np.maximum(weights.sum(), 0.0), costs.size) if chosen is None else chosen
     root = np.sqrt(pool(planned, costs))
     return Lesson(
@@ -156,14 +157,29 @@ def _choose(folds: Array, prior: Array, costs: Array, budget: float, fewest: flo
     return None if best == 0 or bounds[best] > -_CONSTANT else _candidates(full_weights[None], full_prior)[0, best]
 
 
-def _continue(chosen: Array, costs: Array, counts: NDArray[np.int64], gamma: float) -> Array:
-    """Lets weights fall off gradually where steps have few samples."""
-    pooled = pool(chosen, costs)
-    handed_on = np.cumsum(np.log(_CONTINUITY / (counts + _CONTINUITY)) + 2 * math.log(gamma))
+def _continue(
+    chosen: Array,
+    weights: Array,
+    costs: Array,
+    budget: float,
+    fewest: float,
+    counts: NDArray[np.int64],
+    gamma: float,
+) -> Array:
+    """Lets weights fall off gradually where steps have few samples, as far as that is cheap."""
+    pooled, rows = pool(chosen, costs), np.array(_CONTINUITY)[:, None]
+    handed_on = np.cumsum(np.log(rows / (counts + rows)) + 2 * math.log(gamma), axis=1)
     with np.errstate(divide="ignore"):
-        raised = np.exp(handed_on + np.maximum.accumulate(np.log(pooled) - handed_on))
-    continued: Array = np.maximum(pooled, raised) * costs
-    return continued
+        raised = np.exp(handed_on + np.maximum.accumulate(np.log(pooled) - handed_on, axis=1))
+    continued = np.vstack([np.maximum(pooled, raised) * costs, chosen])
+    return _affordable(continued, weights, costs, budget, fewest, _EXCESS)
+
+
+def _affordable(rows: Array, weights: Array, costs: Array, budget: float, fewest: float, excess: float) -> Array:
+    """Returns the first of several weights whose plan has a variance of at most 1 + excess times that of the last."""
+    variance = np.sum(weights / allocate_rows(rows, budget, minimum=fewest, costs=costs), axis=1)
+    first: Array = rows[np.flatnonzero(variance <= variance[-1] + excess * abs(variance[-1]))[0]]
+    return first
 
 
 def _insure(
@@ -182,9 +198,4 @@ def _insure(
         return chosen
     variances = tail_sums(chosen)
     insured = np.where(varied, variances, np.maximum(variances, unseen * np.array([*_UNSEEN, 0.0])[:, None]))
-    raised = _differences(insured)
-    plans = allocate_rows(raised, budget, minimum=fewest, costs=costs)
-    variance = np.sum(weights / plans, axis=1)
-    affordable = np.flatnonzero(variance <= variance[-1] + _PREMIUM / full * abs(variance[-1]))
-    first: Array = raised[affordable[0]]
-    return first
+    return _affordable(_differences(insured), weights, costs, budget, fewest, _PREMIUM / full)
