@@ -62,6 +62,7 @@ def test_starts_have_the_environments_own_distribution(env_id):
     simulator = installed(env_id)
     random = columns(simulator.starts(trajectory_seeds(1, 0, 1024)))
     even = columns(simulator.starts(trajectory_seeds(2, 0, 512), scrambled(512, 3)))
+    simulator.rollout(np.ones(512, dtype=int), trajectory_seeds(2, 0, 512), scrambled(512, 3))
     assert simulator.capabilities.takes_points and simulator.capabilities.remarks == ()
     for one, other in zip(random, even, strict=True):
         if one.std() > 0:
@@ -231,19 +232,21 @@ def test_resets_that_a_point_does_not_reach_are_remarked_on(env):
     plain = simulator.starts(seeds)
     assert simulator.capabilities.remarks == ()
     np.testing.assert_array_equal(simulator.starts(seeds, POINTS), plain)
-    assert simulator.capabilities.remarks == (NOTHING_DRAWN,)
     assert rows(simulator.rollout(LENGTHS, seeds, POINTS)) == rows(simulator.rollout(LENGTHS, seeds, POINTS[::-1]))
+    assert simulator.capabilities.remarks == (NOTHING_DRAWN,)
 
 
 def test_resets_that_use_the_point_up_are_remarked_on():
     simulator = GymnasiumSimulator(Greedy, zeros, horizon=40)
     one, other = (simulator.starts(SEEDS, points) for points in (POINTS, POINTS))
     np.testing.assert_array_equal(one, other)
-    assert simulator.capabilities.remarks == (USED_UP,)
     assert (simulator.starts(SEEDS[::-1], POINTS) != one).any()
-    two = GymnasiumSimulator("rido/FirstStep-v0", horizon=40)
-    two.starts(SEEDS, POINTS)
-    assert two.capabilities.remarks == (NOTHING_DRAWN,)
+    assert simulator.capabilities.remarks == ()  # resets alone are a critic's
+    simulator.rollout(LENGTHS, SEEDS, POINTS)
+    assert simulator.capabilities.remarks == (USED_UP,)
+    vectorised = GymnasiumSimulator("rido/FirstStep-v0", horizon=40)
+    vectorised.rollout(LENGTHS, SEEDS, POINTS)
+    assert vectorised.capabilities.remarks == (NOTHING_DRAWN,)
 
 
 class Stubborn(Mortal):

@@ -133,7 +133,8 @@ class EnvironmentsSimulator:
             while rollout.busy.size:
                 if rollout.new.size:
                     self._calling = "reset"
-                    self._reset(rollout.new, rollout.seeds(rollout.new), rollout.points(rollout.new))
+                    starts = self._reset(rollout.new, rollout.seeds(rollout.new), rollout.points(rollout.new))
+                    self._draws.add(starts)
                 observations = self._envs.observe(rollout.busy)
                 if observing:
                     rollout.record_observations(rollout.busy, observations)
@@ -158,17 +159,18 @@ class EnvironmentsSimulator:
             raise ValueError("points must be None, got some: the resets of this environment cannot be driven by points")
         return check_points(points, trajectories)
 
-    def _reset(self, slots: Slots, seeds: Sequence[int], points: Points) -> None:
+    def _reset(self, slots: Slots, seeds: Sequence[int], points: Points) -> Sequence[PointGenerator]:
+        """Starts new trajectories; returns the generators of their starts if there are points."""
         fresh: Sequence[int | None] = seeds
         if not self._reseed:
             fresh = [None if slot in self._seeded else seed for slot, seed in zip(slots.tolist(), seeds, strict=True)]
             self._seeded.update(slots.tolist())
         if points is None:
             self._envs.reset(slots, fresh)
-            return
+            return ()
         starts = [PointGenerator(point, seed) for point, seed in zip(points, seeds, strict=True)]
         self._envs.reset(slots, fresh, starts)
-        self._draws.add(starts)
+        return starts
 
     def _remarks(self) -> tuple[str, ...]:
         remarks, found = self._envs.remarks(), self._findings
