@@ -14,6 +14,9 @@ from rido.core.trajectories import Trajectories
 NARROW_BITS = 31
 """Bits of a seed that every back end takes: EnvPool's are non-negative int32."""
 
+Points = NDArray[np.float64] | None
+"""A row of numbers in [0, 1) for each trajectory, which decide where it starts; None if its seed does."""
+
 _PERMUTATION_KEY = 31  # last spawn key of the random numbers that permute the lower bits of seeds
 
 
@@ -77,20 +80,16 @@ class ObservingSimulator(Simulator, Protocol):
 class PointSimulator(ObservingSimulator, Protocol):
     """A simulator whose trajectories start where points decide, so that starts can be spread evenly.
 
-    ``points`` has a row of numbers in [0, 1) for each trajectory. They take the place of the random numbers of its
-    reset, as far as they last; the reset's other random numbers and those of the steps depend on the seed alone. If
-    points are uniform, starts have the environment's own distribution. None: the seed decides on the start too.
+    The numbers of a trajectory's point take the place of the random numbers of its reset, as far as they last. All
+    other random numbers, also those of its steps, depend on its seed alone. If points are uniform, starts have the
+    environment's own distribution.
     """
 
-    def rollout(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: NDArray[np.float64] | None = None
-    ) -> Trajectories: ...
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories: ...
 
-    def observe(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: NDArray[np.float64] | None = None
-    ) -> Observed: ...
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed: ...
 
-    def starts(self, seeds: Sequence[int], points: NDArray[np.float64] | None = None) -> Any: ...
+    def starts(self, seeds: Sequence[int], points: Points = None) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)

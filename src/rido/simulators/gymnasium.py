@@ -16,7 +16,7 @@ from rido.policies.base import Policies, Policy
 from rido.policies.observations import stack, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
-from rido.simulators.base import Capabilities, Observed, Position, SimulationError
+from rido.simulators.base import Capabilities, Observed, Points, Position, SimulationError
 from rido.simulators.environments import Environments, SlotError, Slots, Step
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.opening import open_environments
@@ -27,7 +27,6 @@ from rido.simulators.wrappers import Wrappers
 from rido.storage.fingerprint import fingerprint
 
 _SEEDING_SHARE = 0.5  # of the collecting time, from which on seeding is worth a remark
-_Points = NDArray[np.float64] | None
 
 
 class EnvironmentsSimulator:
@@ -83,14 +82,14 @@ class EnvironmentsSimulator:
             remarks=self._remarks(),
         )
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: _Points = None) -> Trajectories:
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
         return self._run(lengths, seeds, points, observing=False).trajectories()
 
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: _Points = None) -> Observed:
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
         rollout = self._run(lengths, seeds, points, observing=True)
         return Observed(rollout.trajectories(), rollout.observations(), rollout.terminated)
 
-    def starts(self, seeds: Sequence[int], points: _Points = None) -> Any:
+    def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
         points = self._check_points(points, len(seeds))
         batches, size = [], self._envs.provide(len(seeds))
         self._rollout, self._calling = None, "reset"
@@ -105,7 +104,7 @@ class EnvironmentsSimulator:
             batches.append(self._envs.observe(slots))
         return stack(batches)
 
-    def check_seeds(self, seeds: Sequence[int], points: _Points = None) -> tuple[str, ...]:
+    def check_seeds(self, seeds: Sequence[int], points: Points = None) -> tuple[str, ...]:
         """Checks that resets and actions repeat; see :class:`rido.simulators.base.Capabilities`."""
         if not self._reseed:
             return ()
@@ -124,7 +123,7 @@ class EnvironmentsSimulator:
             return Position(calls, self._calling, slot, 0)
         return Position(calls, self._calling, *rollout.place(slot))
 
-    def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: _Points, *, observing: bool) -> _Rollout:
+    def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool) -> _Rollout:
         lengths = check_request(lengths, seeds, self._horizon)
         points = self._check_points(points, lengths.size)
         slots = self._envs.provide(lengths.size)
@@ -134,7 +133,8 @@ class EnvironmentsSimulator:
             while rollout.busy.size:
                 if rollout.new.size:
                     self._calling = "reset"
-                    self._reset(rollout.new, rollout.seeds(rollout.new), rollout.points(rollout.new))
+                    starts = self._reset(rollout.new, rollout.seeds(rollout.new), rollout.points(rollout.new))
+                    self._draws.add(starts)
                 observations = self._envs.observe(rollout.busy)
                 if observing:
                     rollout.record_observations(rollout.busy, observations)
@@ -154,22 +154,23 @@ class EnvironmentsSimulator:
         self._seconds += time.perf_counter() - started
         return rollout
 
-    def _check_points(self, points: _Points, trajectories: int) -> _Points:
+    def _check_points(self, points: Points, trajectories: int) -> Points:
         if points is not None and not self._envs.takes_points:
             raise ValueError("points must be None, got some: the resets of this environment cannot be driven by points")
         return check_points(points, trajectories)
 
-    def _reset(self, slots: Slots, seeds: Sequence[int], points: _Points) -> None:
+    def _reset(self, slots: Slots, seeds: Sequence[int], points: Points) -> Sequence[PointGenerator]:
+        """Starts new trajectories; returns the generators of their starts if there are points."""
         fresh: Sequence[int | None] = seeds
         if not self._reseed:
             fresh = [None if slot in self._seeded else seed for slot, seed in zip(slots.tolist(), seeds, strict=True)]
             self._seeded.update(slots.tolist())
         if points is None:
             self._envs.reset(slots, fresh)
-            return
+            return ()
         starts = [PointGenerator(point, seed) for point, seed in zip(points, seeds, strict=True)]
         self._envs.reset(slots, fresh, starts)
-        self._draws.add(starts)
+        return starts
 
     def _remarks(self) -> tuple[str, ...]:
         remarks, found = self._envs.remarks(), self._findings
@@ -289,7 +290,7 @@ class _Rollout:
         self,
         lengths: NDArray[np.int64],
         seeds: Sequence[int],
-        points: _Points,
+        points: Points,
         slots: int,
         *,
         end_on_truncation: bool,
@@ -363,7 +364,7 @@ class _Rollout:
         seeds: list[int] = self._seeds[self._trajectory[slots]].tolist()
         return seeds
 
-    def points(self, slots: Slots) -> _Points:
+    def points(self, slots: Slots) -> Points:
         return None if self._points is None else self._points[self._trajectory[slots]]
 
     def generators(self, needed: bool) -> list[Any]:

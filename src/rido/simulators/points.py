@@ -184,14 +184,14 @@ def _subclass(kind: Any) -> Any:
 
 
 class ResetDraws:
-    """What resets drew from their points, for a remark on the result."""
+    """What the resets of trajectories drew from their points, for a remark on the result."""
 
     def __init__(self) -> None:
         self._resets, self._used, self._exhausted = False, False, False
 
     def add(self, starts: Sequence[PointGenerator]) -> None:
         """Counts the generators of resets."""
-        self._resets = True
+        self._resets |= bool(starts)
         self._used |= any(start.drawn for start in starts)
         self._exhausted |= any(start.exhausted for start in starts)
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rido.policies.base import Policy
 from rido.policies.observations import take
+from rido.simulators.base import Points
 from rido.simulators.environments import Environments
 from rido.simulators.points import PointGenerator
 
@@ -73,9 +73,7 @@ class Findings:
     unseeded: float = 0.0
 
 
-def check_seeds(
-    envs: Environments, policy: Policy, seeds: Sequence[int], points: NDArray[np.float64] | None = None
-) -> Findings:
+def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int], points: Points = None) -> Findings:
     """Looks for reasons why the same seed does not give the same trajectory; see the module.
 
     Args:
@@ -110,7 +108,7 @@ def check_seeds(
     return Findings(tuple(notes), seeded, unseeded)
 
 
-def _first_observation(envs: Environments, seeds: Sequence[int], points: NDArray[np.float64] | None, row: int) -> Any:
+def _first_observation(envs: Environments, seeds: Sequence[int], points: Points, row: int) -> Any:
     slot, seed = np.zeros(1, dtype=np.intp), seeds[row]
     envs.reset(slot, [seed], None if points is None else [PointGenerator(points[row], seed)])
     return envs.observe(slot)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from rido.core import checks
 from rido.core.trajectories import Trajectories, concatenate, positions, starts_of
 from rido.policies.observations import stack, take
-from rido.simulators.base import Observed
+from rido.simulators.base import Observed, Points
 
 Rows = NDArray[np.intp]
 
@@ -23,7 +23,7 @@ def check_request(lengths: ArrayLike, seeds: Sequence[int], horizon: int) -> NDA
     return planned
 
 
-def check_points(points: ArrayLike | None, trajectories: int) -> NDArray[np.float64] | None:
+def check_points(points: ArrayLike | None, trajectories: int) -> Points:
     """Returns the points of a request as an array, or raises where they are not one for each trajectory."""
     if points is None:
         return None

@@ -103,7 +103,7 @@ class DomainVectorEnv(VectorEnv[Array, npt.NDArray[Any], npt.NDArray[Any]]):
                 generator, _ = seeding.np_random(seeds[row])
             self.generators[row] = generator
             self._states[row] = self.start(generator)
-        self._used[mask] = _BLOCK  # noise is drawn by the first step, because a reset draws the start alone
+        self._used[mask] = _BLOCK  # the first step draws noise, so that a reset draws the start alone
         return self._states.copy(), {}
 
     def step(

@@ -17,7 +17,7 @@ from rido.core.trajectories import Trajectories, count_reached
 from rido.policies.functions import function_name
 from rido.policies.observations import stack, take
 from rido.policies.resolve import import_attribute
-from rido.simulators.base import Capabilities, Observed, SimulationError, Summarised
+from rido.simulators.base import Capabilities, Observed, Points, SimulationError, Summarised
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.jax.batching import Batching
 from rido.simulators.jax.envs import adapt
@@ -26,7 +26,6 @@ from rido.simulators.jax.summing import SummingPrograms, sum_on_device
 from rido.simulators.requests import check_points, check_request, join_observed, join_trajectories
 from rido.storage.fingerprint import fingerprint, identify
 
-_Points = NDArray[np.float64] | None
 _MOST_AT_ONCE = 1 << 30  # trajectories of one schedule, which the device counts in 32 bits
 
 
@@ -120,14 +119,14 @@ class JaxSimulator:
         env, env_kwargs = self._given
         return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: _Points = None) -> Trajectories:
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
         parts, order = self._collect(lengths, seeds, points, observing=False)
         return join_trajectories([part.trajectories for part in parts], order)
 
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: _Points = None) -> Observed:
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
         return join_observed(*self._collect(lengths, seeds, points, observing=True))
 
-    def starts(self, seeds: Sequence[int], points: _Points = None) -> Any:
+    def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
         start, given = self._programs_for(None).start, (words := split_seeds(seeds), *self._points(points, len(seeds)))
         parts = [
             start(*(_filled(each, first, size) for each in given)) for first, size in self._batching.split(len(words))
@@ -189,7 +188,7 @@ class JaxSimulator:
         functions = (self._env, self.policy.function, None if critic is None else critic.function)
         return _programs(*map(_SameObject, functions), self._horizon, self._gamma, self._batching.steps)
 
-    def _points(self, points: _Points, trajectories: int) -> list[NDArray[np.float32]]:
+    def _points(self, points: Points, trajectories: int) -> list[NDArray[np.float32]]:
         """Returns the points as the last argument of :attr:`Programs.start`, if there are any."""
         if points is not None and self._env.reset_from is None:
             raise ValueError(f"points must be None, got some: {self.name} has no reset_from, which takes their numbers")
@@ -197,7 +196,7 @@ class JaxSimulator:
         return [] if checked is None else [round_points(checked)]
 
     def _collect(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: _Points, *, observing: bool
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
     ) -> tuple[list[Observed], NDArray[np.intp]]:
         """Returns the trajectories of each batch, and the rows of the request."""
         lengths = check_request(lengths, seeds, self._horizon)

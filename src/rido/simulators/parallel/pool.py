@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.trajectories import Trajectories
 from rido.policies.observations import stack, take
-from rido.simulators.base import Capabilities, Observed, PolicyInfo, Position, SimulationError, close
+from rido.simulators.base import Capabilities, Observed, Points, PolicyInfo, Position, SimulationError, close
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel.serialization import deserialize, serialize
 from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
 from rido.simulators.requests import check_points, check_request, join_observed, join_trajectories
 
-_Points = NDArray[np.float64] | None
 _Part = tuple[NDArray[np.intp], list[int], tuple[Any, ...]]
 _CHUNKS_PER_WORKER = 2  # one that runs and one that waits, so that a worker is never idle
 _LEAST_START_SECONDS = 60.0  # importing torch from a cold disk takes that long
@@ -112,13 +111,13 @@ class PoolSimulator(ABC):
         self._remarks: dict[str, None] = {}
         self.failures = 0
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: _Points = None) -> Trajectories:
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
         return join_trajectories(*self._collect("rollout", check_request(lengths, seeds, self._horizon), seeds, points))
 
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: _Points = None) -> Observed:
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
         return join_observed(*self._collect("observe", check_request(lengths, seeds, self._horizon), seeds, points))
 
-    def starts(self, seeds: Sequence[int], points: _Points = None) -> Any:
+    def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
         parts, rows = self._collect("starts", None, seeds, points)
         return take(stack(parts), np.argsort(rows))
 
@@ -157,7 +156,7 @@ class PoolSimulator(ABC):
             remarks=tuple(self._remarks),
         )
 
-    def check_seeds(self, seeds: Sequence[int], points: _Points = None) -> tuple[str, ...]:
+    def check_seeds(self, seeds: Sequence[int], points: Points = None) -> tuple[str, ...]:
         """Checks in one worker that resets and actions repeat; see :class:`rido.simulators.base.Capabilities`."""
         (notes,) = self._run("check_seeds", [(np.arange(len(seeds)), list(seeds), (list(seeds), points))])
         return tuple(notes)
@@ -211,7 +210,7 @@ class PoolSimulator(ABC):
         self._acting = next(iter(self._ready.policies))
 
     def _collect(
-        self, method: str, lengths: NDArray[np.int64] | None, seeds: Sequence[int], points: _Points
+        self, method: str, lengths: NDArray[np.int64] | None, seeds: Sequence[int], points: Points
     ) -> tuple[list[Any], NDArray[np.intp]]:
         """Runs a method of the workers' simulators; returns its results by chunk, and the rows of the request."""
         if not self._workers:
