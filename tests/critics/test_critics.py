@@ -15,7 +15,7 @@ from helpers import assert_calibrated, needs
 from interrupted import kill_until_done, slow_run
 from rido import Trajectories
 from rido.critics.base import FunctionCritic, agent_critic, signal
-from rido.critics.fitted import FeatureExtractor
+from rido.critics.features import FeatureExtractor
 from rido.evaluation import collector
 from rido.policies.resolve import resolve_policy
 from rido.simulators import BankSimulator

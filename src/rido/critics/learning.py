@@ -9,6 +9,7 @@ with different length scales (see :mod:`rido.critics.combination`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from rido.critics.regression import Basis, Normal
 
 _SETTINGS = ((1.5, 3e-4), (4.0, 1e-3))  # length scale and penalty of each regression
 _MOST_ROWS = 300_000  # rows of features that are fitted on; later ones change a critic hardly
+_GROWTH = 1.15  # critics are fitted again when the rows have grown by this factor
 
 
 class Learner:
@@ -54,17 +56,12 @@ class Learner:
         self._horizon, self._gamma = horizon, gamma
         self._price, self._required = price_of_starts, required
         self._samples: list[list[Sample]] = [[] for _ in range(groups)]
+        self._applied: list[list[_Applied]] = [[] for _ in range(groups)]  # to the first samples
         self._sums: list[list[Normal]] = [[] for _ in range(groups // members)]  # by team and setting
         self._bases: list[Basis] = []
         self._coefficients: list[list[Floats]] = []  # by team and setting
         self._shares: list[Floats] = []  # of each value function in a team's critic
-        self._unit = self._rows = 0
-        self.starts = np.zeros(0)
-
-    @property
-    def in_use(self) -> bool:
-        """Whether some team has a critic."""
-        return any(shares.any() for shares in self._shares)
+        self._unit = self._rows = self._fitted_rows = 0
 
     def add(self, sample: Sample, groups: NDArray[np.int64]) -> None:
         """Takes in trajectories, given the group of each."""
@@ -72,7 +69,8 @@ class Learner:
             self._unit = excess_exponent(float(np.abs(sample.trajectories.flat).max()))
             settings: dict[str, Any] = dict(horizon=self._horizon, gamma=self._gamma)
             self._bases = [
-                Basis(sample, scale, agent_value=self._extractor.agent is not None, **settings) for scale, _ in _SETTINGS
+                Basis(sample, scale, agent_value=self._extractor.agent is not None, **settings)
+                for scale, _ in _SETTINGS
             ]
         for group in np.unique(groups).tolist():
             part = sample.select(groups == group)
@@ -85,33 +83,51 @@ class Learner:
         self._rows += len(sample.features)
 
     def learn(self) -> list[RewardMoments]:
-        """Fits all critics again; returns the moments of the residuals of each group."""
+        """Fits all critics again if there are clearly more data; returns the moments of the residuals of each group."""
         teams = range(len(self._sums))
-        self._coefficients = [self._fit([self._sums[other] for other in teams if other != team]) for team in teams]
-        parts = [[self._apply(team, group) for group in self._groups(team)] for team in teams]
-        signals = [self._signals(team, part) for team, part in zip(teams, parts, strict=True)]
-        self._shares = [
-            choose([signals[other] for other in teams if other != team], price_of_starts=self._price, required=self._required)
-            for team in teams
-        ]
-        self.starts = np.concatenate([shares @ one.starts for shares, one in zip(self._shares, signals, strict=True)])
-        found = []
+        again = self._rows >= _GROWTH * self._fitted_rows
+        if again:
+            self._fitted_rows = self._rows
+            self._coefficients = [self._fit([self._sums[other] for other in teams if other != team]) for team in teams]
+            self._applied = [[] for _ in self._samples]
         for team in teams:
-            for group, (differences, _) in zip(self._groups(team), parts[team], strict=True):
-                moments = RewardMoments(self._horizon, gamma=self._gamma)
-                moments.update(residuals(self._rewards(group), differences, self._shares[team]))
-                found.append(moments)
-        return found
+            for group in self._groups(team):
+                done = len(self._applied[group])
+                self._applied[group] += [self._apply(team, sample) for sample in self._samples[group][done:]]
+        if again:
+            signals = [self._signals(team) for team in teams]
+            others = [[signals[other] for other in teams if other != team] for team in teams]
+            options: dict[str, Any] = dict(price_of_starts=self._price, required=self._required)
+            self._shares = [choose(group, **options) for group in others]
+        return [self._moments(team, group) for team in teams for group in self._groups(team)]
 
-    def critic(self) -> Critic:
-        """The mean of the teams' critics, whose expectation over starts the estimate needs."""
-        return LearnedCritic(self)
+    @property
+    def starts(self) -> Floats:
+        """Values of the first observations of all trajectories, by the critic of their team."""
+        parts = [
+            self._shares[team] @ applied.starts
+            for team in range(len(self._sums))
+            for group in self._groups(team)
+            for applied in self._applied[group]
+        ]
+        return np.concatenate(parts)
+
+    def critic(self) -> Critic | None:
+        """The mean of the teams' critics, whose expectation over starts the estimate needs; None if none is used."""
+        return LearnedCritic(self) if any(shares.any() for shares in self._shares) else None
+
+    @property
+    def fitted(self) -> bool:
+        """Whether a regression is part of some team's critic, not the agent's value alone."""
+        return any(shares[-len(_SETTINGS) :].any() for shares in self._shares)
 
     def values(self, features: Floats, steps_to_go: Steps) -> Floats:
         """The mean of the teams' critics at rows of features."""
         shares, total = np.array(self._shares), np.zeros(len(features))
         for place, basis in enumerate(self._bases):
-            mean = np.mean([s[-len(_SETTINGS) + place] * c[place] for s, c in zip(shares, self._coefficients, strict=True)], axis=0)
+            mean = np.mean(
+                [s[-len(_SETTINGS) + place] * c[place] for s, c in zip(shares, self._coefficients, strict=True)], axis=0
+            )
             total += scaled(basis.value(mean, features, steps_to_go), self._unit)
         if self._extractor.agent is not None:
             total += shares[:, 0].mean() * self._extractor.agent.shorten(features[:, -1], steps_to_go)
@@ -119,9 +135,6 @@ class Learner:
 
     def _groups(self, team: int) -> range:
         return range(team * self._members, (team + 1) * self._members)
-
-    def _rewards(self, group: int) -> Trajectories:
-        return concatenate([sample.trajectories for sample in self._samples[group]])
 
     def _fit(self, others: Sequence[Sequence[Normal]]) -> list[Floats]:
         """Coefficients of the regression on other teams, for each setting."""
@@ -131,17 +144,17 @@ class Learner:
             found.append(np.zeros(basis.free.size) if solved is None or not np.isfinite(solved).all() else solved)
         return found
 
-    def _apply(self, team: int, group: int) -> tuple[list[Trajectories], Floats]:
-        """Residuals of a team's value functions on a group where all rewards are 0, and the values of its starts."""
-        found, firsts = [], []
-        for functions in zip(*(self._values(team, sample) for sample in self._samples[group]), strict=True):
-            signals = [
-                signal_of_values(values, _without_rewards(sample.trajectories), gamma=self._gamma)
-                for values, sample in zip(functions, self._samples[group], strict=True)
-            ]
-            found.append(concatenate([one.trajectories for one in signals]))
-            firsts.append(np.concatenate([one.starts for one in signals]))
-        return found, np.array(firsts)
+    def _apply(self, team: int, sample: Sample) -> _Applied:
+        batch = sample.trajectories
+        nothing = Trajectories(np.zeros(batch.flat.size), batch.lengths, batch.steps)
+        found = [signal_of_values(values, nothing, gamma=self._gamma) for values in self._values(team, sample)]
+        return _Applied(batch, [one.trajectories for one in found], np.array([one.starts for one in found]))
+
+    def _moments(self, team: int, group: int) -> RewardMoments:
+        moments = RewardMoments(self._horizon, gamma=self._gamma)
+        for applied in self._applied[group]:
+            moments.update(residuals(applied.rewards, applied.differences, self._shares[team]))
+        return moments
 
     def _values(self, team: int, sample: Sample) -> list[Floats]:
         """A team's value functions at all rows of a sample, zero where no reward is to come."""
@@ -157,11 +170,21 @@ class Learner:
         found[:, alive] = functions
         return list(found)
 
-    def _signals(self, team: int, parts: Sequence[tuple[list[Trajectories], Floats]]) -> Signals:
-        rewards = concatenate([self._rewards(group) for group in self._groups(team)])
-        differences = [concatenate(list(one)) for one in zip(*(part for part, _ in parts), strict=True)]
-        starts = np.concatenate([starts for _, starts in parts], axis=1)
+    def _signals(self, team: int) -> Signals:
+        parts = [applied for group in self._groups(team) for applied in self._applied[group]]
+        differences = [concatenate(list(one)) for one in zip(*(part.differences for part in parts), strict=True)]
+        starts = np.concatenate([part.starts for part in parts], axis=1)
+        rewards = concatenate([part.rewards for part in parts])
         return Signals(rewards, differences, starts, horizon=self._horizon, gamma=self._gamma)
+
+
+@dataclass(frozen=True, eq=False)
+class _Applied:
+    """Value functions, applied to trajectories: their residuals where all rewards are 0, and the values of starts."""
+
+    rewards: Trajectories
+    differences: list[Trajectories]
+    starts: Floats
 
 
 class LearnedCritic(Critic):
@@ -171,14 +194,9 @@ class LearnedCritic(Critic):
         learner: Has learned them.
     """
 
-    name = "fit"
-
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
+        self.name = "fit" if learner.fitted else "policy"
 
     def __call__(self, observations: Any, steps_to_go: Steps) -> Floats:
         return self._learner.values(self._learner._extractor(observations), steps_to_go)
-
-
-def _without_rewards(trajectories: Trajectories) -> Trajectories:
-    return Trajectories(np.zeros(trajectories.flat.size), trajectories.lengths, trajectories.steps)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rido.core.scaling import scaled
 from rido.critics.base import Floats, Steps
@@ -19,6 +20,9 @@ _WIDTH = 300  # random features at most
 _LIMIT = 5.0  # standardised observations are clipped to this many deviations, so that no feature extrapolates far
 _FREE = 1e-9  # penalty of what is hardly shrunk: the constant and the agent's value
 _SLAB = 8192  # rows at once, so that temporary arrays stay small
+
+
+Truths = NDArray[np.bool_]
 
 
 class Basis:
@@ -100,7 +104,9 @@ class Normal:
     def of(cls, basis: Basis, sample: Sample, unit: int) -> Normal:
         """The sums over the trajectories of a sample, with rewards in units of 2^unit."""
         size, batch = basis.free.size, sample.trajectories
-        total = cls(np.zeros((size, size)), np.zeros((size, size)), np.zeros((2, size)), np.zeros((size, size)), np.zeros(2))
+        total = cls(
+            np.zeros((size, size)), np.zeros((size, size)), np.zeros((2, size)), np.zeros((size, size)), np.zeros(2)
+        )
         to_go, returns = sample.to_go(basis.horizon), scaled(_returns(sample, basis.gamma), -unit)
         ends = np.cumsum(batch.steps + 1)
         whole = (batch.lengths == basis.horizon) | sample.terminated
@@ -108,14 +114,20 @@ class Normal:
         for first in range(0, len(batch), per_slab):
             rows = slice(ends[first] - batch.steps[first] - 1, ends[min(first + per_slab, len(batch)) - 1])
             columns = basis(sample.features[rows], to_go[rows]) * (to_go[rows] > 0)[:, None]
-            # Errors at late steps count gamma^2t in the variance. The full discount would leave too little weight there.
+            # Errors at late steps count gamma^2t in the variance. The full discount would leave too little there.
             weights = basis.gamma ** ((basis.horizon - to_go[rows]) / 2) * (to_go[rows] > 0)
             trajectory = np.repeat(np.arange(len(batch)), batch.steps + 1)[rows]
             total._add(columns, weights, returns[rows], whole[trajectory], trajectory, basis.gamma)
         return total
 
     def _add(
-        self, columns: Floats, weights: Floats, returns: Floats, whole: Floats, trajectory: Steps, gamma: float
+        self,
+        columns: Floats,
+        weights: Floats,
+        returns: Floats,
+        whole: NDArray[np.bool_],
+        trajectory: Steps,
+        gamma: float,
     ) -> None:
         weighted = columns * weights[:, None]
         for kind, used in enumerate((whole, ~whole)):

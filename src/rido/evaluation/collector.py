@@ -17,8 +17,9 @@ from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary, SummedMoments
 from rido.core.trajectories import Trajectories, concatenate
-from rido.critics.base import AgentCritic, Critic, signal, value
-from rido.critics.fitted import FeatureExtractor, FittedCritic, Pilot, agent_value
+from rido.critics.base import Critic, signal, value
+from rido.critics.features import FeatureExtractor, Sample
+from rido.critics.learning import Learner
 from rido.evaluation.progress import Progress
 from rido.policies.observations import take
 from rido.simulators.base import (
@@ -33,7 +34,16 @@ from rido.simulators.base import (
 )
 from rido.simulators.requests import check_rewards
 from rido.simulators.sobol import SobolPoints
-from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, Milestone, Piece, RunFile, RunFileError
+from rido.storage.runfile import (
+    AGENT_DISCOUNT,
+    FITTED_CRITIC,
+    PRICE_OF_STARTS,
+    SOBOL_RESETS,
+    Milestone,
+    Piece,
+    RunFile,
+    RunFileError,
+)
 
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
 _PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
@@ -41,6 +51,7 @@ _RESETS = 1024  # resets in a piece; a fixed number, because a critic may round 
 _RESET_STREAM = 1  # stream of seeds for resets
 _START_STREAM = 2  # stream of the points where trajectories start
 _RESET_REPLICATES = 16  # sequences of Sobol points for resets
+_SOBOL_GAIN = 100.0  # random resets that one of these is worth, about, where values are smooth
 _MOST_SOBOL_RESETS = 1 << 14  # with so many, what is left of their error is far below that of all else
 _OTHER_PLAN = "run file was recorded by another version of rido, which planned otherwise"
 _FEWEST_RESETS = 32  # resets at least, also where all first observations seem to be alike
@@ -99,7 +110,8 @@ class Collector:
         self.round = 0
         self._starts: list[NDArray[np.float64]] = []
         self._reset_values: list[NDArray[np.float64]] = []
-        self._sobol_resets = False
+        self._reset_points: SobolPoints | None = None
+        self._reset_replicates = 0
         self._summarised: Summarised | None = None
         self.critic: Critic | None = None
         self.summing = summing
@@ -144,27 +156,33 @@ class Collector:
         bar.advance(found.rewards.transitions)
         return found.rewards if found.signal is None else found.signal
 
-    def pilot(
+    def observe(
         self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor, bar: Progress
-    ) -> Pilot:
-        """Returns trajectories of these lengths with what a critic may be fitted on."""
-        pieces = self._collect(lengths, groups, extractor, bar)
-        return pilot_of(pieces, extractor.agent is not None, horizon=self.plain.horizon, gamma=self.plain.gamma)
+    ) -> Sample:
+        """Returns trajectories of these lengths with the features that critics learn from."""
+        return sample_of(self._collect(lengths, groups, extractor, bar))
 
-    def residual_of(self, pilot: Pilot) -> Trajectories:
-        """Returns a pilot's signal if its agent's own value function is the critic, else its rewards."""
-        if not isinstance(self.critic, AgentCritic):
-            return pilot.trajectories
-        signal = pilot.signal(agent_value(self.critic))
-        if self._record is not None:
-            self._record.get_or_set(AGENT_DISCOUNT, self.critic.discount)  # with it the residuals can be had again
-        self._starts.append(signal.starts)
-        return signal.trajectories
+    def begin_learning(self, extractor: FeatureExtractor, *, budget: int, resets: int) -> float:
+        """Notes what critics will learn from; returns the price of their variance among starts.
 
-    def check_critic(self, pilot: Pilot) -> None:
-        """Makes sure that a run that goes on does so with the critic that it had."""
-        if self._record is not None and isinstance(self.critic, FittedCritic):
-            self._record.check_same(FITTED_CRITIC, pilot.values(self.critic.function)[:32].tolist())
+        Args:
+            extractor: makes the features.
+            budget: transitions to spend.
+            resets: the most that there will be.
+        """
+        price = budget / resets / (_SOBOL_GAIN if describe(self._simulator).takes_points else 1.0)
+        if self._record is None:
+            return price
+        if extractor.agent is not None:
+            self._record.get_or_set(AGENT_DISCOUNT, extractor.agent.discount)
+        return float(self._record.get_or_set(PRICE_OF_STARTS, price))
+
+    def use(self, learner: Learner) -> None:
+        """Takes the critic that has been learned so far; a run that goes on must have learned the same."""
+        self.critic = learner.critic()
+        self._starts = [learner.starts] if self.critic is not None else []
+        if self._record is not None and self.round == 0:
+            self._record.check_same(FITTED_CRITIC, learner.starts[:32].tolist())
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -177,11 +195,9 @@ class Collector:
 
         Of resets from Sobol points they are the means of the replicates.
         """
-        parts = self._reset_values or self._starts
-        values = np.concatenate(parts) if parts else np.zeros(0)
-        if self._reset_values and self._sobol_resets:
-            return np.array([values[first::_RESET_REPLICATES].mean() for first in range(_RESET_REPLICATES)])
-        return values
+        if self._reset_values:
+            return means_of_replicates(np.concatenate(self._reset_values), self._reset_replicates)
+        return np.concatenate(self._starts) if self._starts else np.zeros(0)
 
     @property
     def resets(self) -> int:
@@ -205,14 +221,20 @@ class Collector:
         error = scaled_number(error, -unit)
         wanted = most if error**2 == 0 else min(most, spread * (1 - share) / share / error**2)
         count = int(min(max(wanted, _FEWEST_RESETS), most))
-        self._sobol_resets = able.takes_points and not self.summing and count >= 2 * _RESET_REPLICATES
-        if self._sobol_resets:
+        if able.takes_points and not self.summing and count >= 2 * _RESET_REPLICATES:
+            self._reset_replicates = _RESET_REPLICATES
             count = min(count, _MOST_SOBOL_RESETS) // _RESET_REPLICATES * _RESET_REPLICATES
+            self._reset_points = SobolPoints(self._entropy, stream=_RESET_STREAM, replicates=_RESET_REPLICATES)
+        if self._record is not None:
+            self._record.get_or_set(SOBOL_RESETS, self._reset_replicates)
         started = time.perf_counter()
         piece = self._simulator.num_envs if self.summing else _RESETS
         for first in range(0, count, piece):
             size = min(piece, count - first)
-            starts, seconds = self._resets.popleft() if self._resets else self._reset(first, size)
+            replicates = np.arange(first, first + size) % _RESET_REPLICATES
+            if self._resets and self._reset_points is not None:
+                self._reset_points.skip(replicates)
+            starts, seconds = self._resets.popleft() if self._resets else self._reset(first, replicates)
             if starts.size != size:
                 raise RunFileError(_OTHER_PLAN)
             self._reset_values.append(starts)
@@ -316,7 +338,8 @@ class Collector:
         features = np.concatenate([extractor(take(observed.observations, part)) for part in rows])
         return Piece(self.round, observed.trajectories, 0.0, features=features, terminated=observed.terminated)
 
-    def _reset(self, first: int, count: int) -> tuple[NDArray[np.float64], float]:
+    def _reset(self, first: int, replicates: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
+        count = replicates.size
         assert isinstance(self._simulator, ObservingSimulator) and self.critic is not None
         started = time.perf_counter()
         if self.summing:
@@ -324,10 +347,8 @@ class Collector:
             values = self._simulator.start_values(seed_source(self._entropy, _RESET_STREAM), first, count, self.critic)
             return values, time.perf_counter() - started
         request: list[Any] = [trajectory_seeds(self._entropy, first, count, stream=_RESET_STREAM)]
-        if self._sobol_resets:
-            points = SobolPoints(self._entropy, stream=_RESET_STREAM, replicates=_RESET_REPLICATES)
-            points.skip(np.arange(first) % _RESET_REPLICATES)
-            request.append(points.take(np.arange(first, first + count) % _RESET_REPLICATES))
+        if self._reset_points is not None:
+            request.append(self._reset_points.take(replicates))
         observations = self._simulator.starts(*request)
         starts = value(self.critic, observations, np.full(count, self.plain.horizon))
         seconds = time.perf_counter() - started
@@ -336,13 +357,17 @@ class Collector:
         return starts, seconds
 
 
-def pilot_of(pieces: Sequence[Piece], agent_value: bool, *, horizon: int, gamma: float) -> Pilot:
-    """Returns pieces with features as one pilot; ``agent_value`` says whether the last feature is the agent's value."""
-    return Pilot(
+def means_of_replicates(values: NDArray[np.float64], replicates: int) -> NDArray[np.float64]:
+    """Returns the means of values that belong to replicates in turn; the values themselves where these are none."""
+    if not replicates:
+        return values
+    return np.array([values[first::replicates].mean() for first in range(replicates)])
+
+
+def sample_of(pieces: Sequence[Piece]) -> Sample:
+    """Returns pieces with features as one sample."""
+    return Sample(
         concatenate([piece.trajectories for piece in pieces]),
         np.concatenate([piece.terminated for piece in pieces if piece.terminated is not None]),
         np.concatenate([piece.features for piece in pieces if piece.features is not None]),
-        agent_value,
-        horizon,
-        gamma,
     )

@@ -22,12 +22,11 @@ from rido.simulators import factory
 from rido.simulators.base import Simulator, close, describe
 from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import environment_name, identities
-from rido.simulators.sobol import refuse_without_points
+from rido.simulators.sobol import Starts, refuse_without_points
 from rido.strategies import Adaptive, Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
 CriticName = Literal["policy", "fit", "auto"]
-Starts = Literal["random", "sobol"]
 
 _SUMMED_BUDGET = 1_000_000  # transitions beyond which rewards stay on a device that can sum them up
 _SUMMED_HORIZON = 4096  # steps up to which it can: sums are T x T tables
@@ -194,7 +193,6 @@ def evaluate(
         able, control, on_device = describe(running), critic, critic is None
         if starts == "sobol":
             refuse_without_points(running, reseed=reseed)
-            first.divide(replicated=True)
         if able.jax_critics and callable(critic):
             from rido.critics.jax import JaxCritic
 

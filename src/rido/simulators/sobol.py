@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.simulators.base import Simulator, describe, seed_source, trajectory_seeds
+
+Starts = Literal["random", "sobol"]
+"""Where the starts of trajectories come from."""
 
 COORDINATES = 64
 """Coordinates of a point; resets that draw more numbers draw the rest at random."""
@@ -79,6 +82,6 @@ def refuse_without_points(simulator: Simulator, *, reseed: bool) -> None:
         raise ValueError("starts='sobol' must come with reseed=True, got False")
     if not describe(simulator).takes_points:
         raise ValueError(
-            f"starts='sobol' must come with a simulator that takes points, got {type(simulator).__name__}: collect with "
-            "'gymnasium', 'workers' or 'ray', or offer reset_from() in JAX; see docs/starts.md"
+            f"starts='sobol' must come with a simulator that takes points, got {type(simulator).__name__}: collect "
+            "with 'gymnasium', 'workers' or 'ray', or offer reset_from() in JAX; see docs/starts.md"
         )
