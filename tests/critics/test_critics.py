@@ -288,7 +288,7 @@ def test_what_cannot_be_is_named():
         mortal(critic="best")
     with pytest.raises(ValueError, match="critic 'policy' must come with an agent that has a value function"):
         mortal(critic="policy")
-    with pytest.raises(ValueError, match="critic 'fit' needs two full-length trajectories"):
+    with pytest.raises(ValueError, match="must pay for 6 full-length trajectories with a fitted critic"):
         mortal(critic="fit", strategy="uniform", budget=60)
 
 

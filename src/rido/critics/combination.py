@@ -15,6 +15,7 @@ import numpy as np
 
 from rido.core.allocation import pool
 from rido.core.moments import Moments, RewardMoments, rescale, union
+from rido.core.scaling import scaled
 from rido.core.trajectories import Trajectories
 from rido.critics.base import Floats
 
@@ -68,7 +69,8 @@ def choose(teams: Sequence[Signals], *, price_of_starts: float, required: bool) 
     full = int(together[0, 0].counts[-1])
     weights, unit = _quadratic(together, size, max(2, min(_FOLDS, full)))
     costs = np.maximum(together[0, 0].survival, 1 / (together[0, 0].counts + 1))
-    starts = np.mean([np.atleast_2d(np.cov(team.starts)) for team in teams], axis=0) * price_of_starts * 4.0**-unit
+    spreads = [np.atleast_2d(np.cov(scaled(team.starts, -unit))) for team in teams if team.starts.shape[1] > 1]
+    starts = np.mean(spreads or [np.zeros((size - 1, size - 1))], axis=0) * price_of_starts
     everything = tuple(range(1, size))
     subsets = [(), *((j,) for j in everything), *([everything] if size > 2 else [])]
     number = len(weights)
@@ -89,9 +91,9 @@ def choose(teams: Sequence[Signals], *, price_of_starts: float, required: bool) 
 
 def _quadratic(moments: dict[tuple[int, int], Moments], size: int, folds: int) -> tuple[Floats, int]:
     """Weights f_t by fold as quadratic forms, shape (folds, size, size, horizon), and the exponent of their unit."""
-    scaled, unit = rescale(*moments.values())
-    found = {key: part.weights_by_fold(folds) for key, part in zip(moments, scaled, strict=True)}
-    forms = np.empty((folds, size, size, scaled[0].horizon))
+    parts, unit = rescale(*moments.values())
+    found = {key: part.weights_by_fold(folds) for key, part in zip(moments, parts, strict=True)}
+    forms = np.empty((folds, size, size, parts[0].horizon))
     for (i, j), weights in found.items():
         forms[:, i, j] = forms[:, j, i] = weights if i == j else (weights - found[i, i] - found[j, j]) / 2
     return forms, unit

@@ -85,6 +85,8 @@ class Learner:
     def learn(self) -> list[RewardMoments]:
         """Fits all critics again if there are clearly more data; returns the moments of the residuals of each group."""
         teams = range(len(self._sums))
+        if not all(self._has_full_length(team) for team in teams):  # too few to fit on
+            return [self._of_rewards(samples) for samples in self._samples]
         again = self._rows >= _GROWTH * self._fitted_rows
         if again:
             self._fitted_rows = self._rows
@@ -99,6 +101,8 @@ class Learner:
             others = [[signals[other] for other in teams if other != team] for team in teams]
             options: dict[str, Any] = dict(price_of_starts=self._price, required=self._required)
             self._shares = [choose(group, **options) for group in others]
+            if sum(shares.any() for shares in self._shares) <= len(teams) / 2:  # by chance, if most teams gain nothing
+                self._shares = [np.zeros_like(shares) for shares in self._shares]
         return [self._moments(team, group) for team in teams for group in self._groups(team)]
 
     @property
@@ -135,6 +139,16 @@ class Learner:
 
     def _groups(self, team: int) -> range:
         return range(team * self._members, (team + 1) * self._members)
+
+    def _has_full_length(self, team: int) -> bool:
+        samples = (sample for group in self._groups(team) for sample in self._samples[group])
+        return any(sample.trajectories.lengths.max() == self._horizon for sample in samples)
+
+    def _of_rewards(self, samples: Sequence[Sample]) -> RewardMoments:
+        moments = RewardMoments(self._horizon, gamma=self._gamma)
+        for sample in samples:
+            moments.update(sample.trajectories)
+        return moments
 
     def _fit(self, others: Sequence[Sequence[Normal]]) -> list[Floats]:
         """Coefficients of the regression on other teams, for each setting."""

@@ -209,10 +209,10 @@ class Strategy(ABC):
 
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far: the mean of the groups' own."""
-        if self.division.groups > 1 and min(int(group.counts[-1]) for group in self._groups) == 0:
+        if self.division.replicated and min(int(group.counts[-1]) for group in self._groups) == 0:
             raise ValueError(
-                f"strategy {type(self).__name__.lower()!r} plans too few full-length trajectories, at least "
-                f"{self.division.groups} are needed with Sobol starts or a fitted critic: use strategy 'adaptive'"
+                f"strategy must plan at least {self.division.groups} full-length trajectories with Sobol starts, but "
+                f"{type(self).__name__.lower()!r} planned fewer: use strategy 'adaptive' or 'uniform', or random starts"
             )
         return self.division.estimate(self._groups)
 
