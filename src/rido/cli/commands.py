@@ -18,6 +18,7 @@ from rido.cli.plan import plan_command
 from rido.cli.report import report_command
 from rido.cli.reproduce import reproduce_command
 from rido.cli.study import study_command
+from rido.cli.suite import suite_command
 
 _UsageError: Any = typer.BadParameter.__base__  # its module is not public
 
@@ -83,6 +84,7 @@ def _options(
 
 app.command("evaluate")(evaluate_command)
 app.command("compare")(compare_command)
+app.command("suite")(suite_command)
 app.command("plan")(plan_command)
 app.command("report")(report_command)
 app.command("study")(study_command)

@@ -1,0 +1,69 @@
+"""Banks of recorded trajectories, the same seeds for all policies, and suites that are raced on them."""
+
+import agents
+import numpy as np
+
+import rido
+from rido.evaluation.suite_race import SuiteRace
+from rido.simulators.base import trajectory_seeds
+from rido.simulators.gymnasium import GymnasiumSimulator
+
+
+def record(folder):
+    """Returns {task: {policy: (rewards, steps)}}, recorded once and kept in a file for each task."""
+    banks = {}
+    for task, (_, horizon, _, rows) in agents.TASKS.items():
+        path = folder / f"bank {task}.npz"
+        if not path.exists():
+            env, kwargs = agents.environment(task)
+            arrays = {}
+            for name in agents.NAMES:
+                acting = agents.policy(folder, task, name)
+                simulator = GymnasiumSimulator(env, acting, horizon=horizon, env_kwargs=kwargs, num_envs=32)
+                batch = simulator.rollout(np.full(rows, horizon), trajectory_seeds(0, 0, rows))
+                arrays[f"{name} rewards"], arrays[f"{name} steps"] = batch.rewards, batch.steps
+                simulator.close()
+            np.savez(path, **arrays)
+        with np.load(path) as file:
+            banks[task] = {name: (file[f"{name} rewards"], file[f"{name} steps"]) for name in agents.NAMES}
+    return banks
+
+
+def references(banks):
+    """Returns the returns of the random policy and of the shipped agent, which have the scores 0 and 1."""
+    return {
+        task: tuple(float(agents.returns(bank[name][0]).mean()) for name in ("random", "shipped"))
+        for task, bank in banks.items()
+    }
+
+
+def race(banks, tasks, budget, seed):
+    """Runs a suite on the banks; returns its leaderboard."""
+    rng = np.random.default_rng([seed, 1])
+    running = SuiteRace(tasks, agents.NAMES, budget=budget)
+    while (asked := running.ask()) is not None:
+        told = {}
+        for task, schedule in asked.items():
+            rows = rng.integers(len(banks[task]["random"][1]), size=schedule.trajectories)
+            told[task] = {}
+            for name in running.racing:
+                rewards, steps = banks[task][name]
+                ends = np.minimum(steps[rows], schedule.lengths)
+                told[task][name] = rido.Trajectories(rewards[rows], schedule.lengths, ends)
+        running.tell(told)
+    return running.result()
+
+
+def equal_episodes_error(banks, tasks, transitions):
+    """Returns the variance of each policy's score from equally many whole episodes of all tasks and policies.
+
+    It is exact: the variance of a return in the bank over the number of episodes that the transitions pay for.
+    """
+    per_episode = sum(steps.mean() for bank in banks.values() for _, steps in bank.values())
+    episodes = transitions / per_episode
+    weights = sum(task.weight for task in tasks.values())
+    factors = {name: task.factor / weights for name, task in tasks.items()}
+    return {
+        name: sum(factors[task] ** 2 * agents.returns(bank[name][0]).var() for task, bank in banks.items()) / episodes
+        for name in agents.NAMES
+    }

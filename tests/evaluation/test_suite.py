@@ -1,0 +1,168 @@
+"""Suites in real environments: any parallelism, recorded, resumed, extended and read from files."""
+
+import json
+import signal
+from functools import partial
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import rido
+from environments import Mortal
+from interrupted import Choosy, act, always, doomed_run, never, start
+from rido.evaluation import trajectory_store
+from rido.evaluation.trajectory_store import TrajectoryStore
+from rido.simulators.base import SimulationError
+
+TASKS = {
+    "short": rido.Task(partial(Choosy, death=0.05), gamma=0.95, horizon=10),
+    "long": rido.Task(partial(Choosy, death=0.1), gamma=0.9, horizon=20, weight=2.0, reference=(0.0, 20.0)),
+}
+POLICIES = {"never": never, "act": act, "always": always}
+
+
+def numbers(board):
+    return json.dumps(board.to_dict(), allow_nan=False, sort_keys=True)
+
+
+def simulated(run):
+    """Runs something; returns its result and the transitions that were simulated for it."""
+    total, simulate = [0], TrajectoryStore._simulate
+
+    def counted(store, *arguments):
+        before = store.simulated
+        simulate(store, *arguments)
+        total[0] += store.simulated - before
+
+    with patch.object(TrajectoryStore, "_simulate", counted):
+        return run(), total[0]
+
+
+@pytest.fixture(scope="module")
+def board():
+    return rido.Suite(TASKS, POLICIES, budget=8000, seed=3).run()
+
+
+def test_the_number_of_environments_and_workers_does_not_change_a_bit(board):
+    suite = rido.Suite(TASKS, POLICIES, budget=8000, seed=3)
+    assert numbers(suite.run(num_envs=3)) == numbers(board)
+    assert numbers(suite.run(workers=2)) == numbers(board)
+    assert board.ranking[0] == "always" and 0 < board.transitions <= 8000
+
+
+def test_values_are_those_of_a_closed_form(board):
+    """Within 4.5 standard errors, which fails by chance once in 30,000."""
+    for name, death in (("short", 0.05), ("long", 0.1)):
+        task = TASKS[name]
+        worth = Mortal.expected_return(task.horizon, task.gamma, death)
+        bonus = 0.2 * np.sum((task.gamma * (1 - death)) ** np.arange(task.horizon))
+        for policy, truth in (("never", worth), ("always", worth + bonus)):
+            found = board.value(policy, name)
+            assert abs(found.value - truth) < 4.5 * found.standard_error
+
+
+def test_a_recorded_suite_is_not_simulated_again(board, tmp_path):
+    suite = rido.Suite(TASKS, POLICIES, budget=8000, seed=3)
+    first, spent = simulated(lambda: suite.run(tmp_path / "runs"))
+    assert numbers(first) == numbers(board) and spent == board.transitions
+    again, spent = simulated(lambda: suite.run(tmp_path / "runs"))
+    assert numbers(again) == numbers(board) and spent == 0
+    assert len(list((tmp_path / "runs").glob("*.rido"))) == 6
+
+
+def test_what_is_there_serves_suites_with_other_policies_tasks_and_budgets(tmp_path):
+    one_task = {"short": TASKS["short"]}
+    rido.Suite(one_task, {"never": never, "act": act}, budget=2000, seed=3).run(tmp_path)
+    for tasks, policies, budget in ((one_task, POLICIES, 3000), (TASKS, POLICIES, 8000), (TASKS, POLICIES, 9000)):
+        suite = rido.Suite(tasks, policies, budget=budget, seed=3)
+        fresh = suite.run()
+        found, spent = simulated(lambda suite=suite: suite.run(tmp_path))
+        assert numbers(found) == numbers(fresh)  # what is there changes nothing
+        assert 0 < spent < 0.9 * fresh.transitions
+    changed = rido.Suite(TASKS, {**POLICIES, "act": never}, budget=9000, seed=3).run(tmp_path)
+    assert changed.value("act", "short").value == changed.value("never", "short").value
+
+
+def slow_suite(folder):
+    tasks = {"a": rido.Task(partial(Choosy, death=0.05, seconds=1e-4), gamma=0.95, horizon=20)}
+    tasks["b"] = rido.Task(partial(Mortal, death=0.1, seconds=1e-4), gamma=0.9, horizon=15)
+    with patch.multiple(trajectory_store, _PIECE_SECONDS=0.01):
+        suite = rido.Suite(tasks, {"never": never, "always": always}, budget=2500, seed=1)
+        return numbers(suite.run(folder, num_envs=2))
+
+
+def test_a_suite_that_is_killed_again_and_again_ends_in_the_same_numbers(tmp_path):
+    for calls in (1, 8, 30):
+        child = start(doomed_run, slow_suite, (tmp_path / "killed",), calls, 0.002)
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+    found, spent = simulated(lambda: slow_suite(tmp_path / "killed"))
+    expected, whole = simulated(lambda: slow_suite(None))
+    assert found == expected and spent < whole
+
+
+def test_a_file_says_it_all(tmp_path):
+    from rido.policies.npz import MlpPolicy
+    from rido.policies.resolve import shipped_agent
+
+    agent = MlpPolicy.load(shipped_agent("rido:pendulum"))
+    for place in (
+        "agents/earth/seed_1.npz",
+        "agents/earth/seed_2.npz",
+        "agents/moon/seed_1.npz",
+        "agents/moon/seed_2.npz",
+    ):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        agent.save(tmp_path / place)
+    text = """
+        budget = 20000
+        [tasks.earth]
+        env = "Pendulum-v1"
+        gamma = 0.9
+        [tasks.moon]
+        env = "Pendulum-v1"
+        gamma = 0.9
+        horizon = 30
+        weight = 2
+        env_kwargs = { g = 1.62 }
+        reference = [-100, 0]
+        [policies]
+        "our agent" = "agents/{task}/seed_*.npz"
+        other = { earth = "rido:pendulum", moon = "random" }
+        random = "random"
+    """
+    (tmp_path / "suite.toml").write_text(text)
+    suite = rido.Suite.read(tmp_path / "suite.toml")
+    assert list(suite.policies["moon"]) == ["our agent 1", "our agent 2", "other", "random"]
+    assert suite.tasks["earth"].horizon == 66 and suite.tasks["moon"].env_kwargs == {"g": 1.62}
+    assert suite.policies["moon"]["other"] == "random" and suite.policies["earth"]["other"] == "rido:pendulum"
+    board = suite.run()
+    assert board.value("our agent 1", "moon").value == board.value("our agent 2", "moon").value
+    assert board.ranking[-1] == "random"
+    for wrong, message in (
+        ("budget = 1\nbudjet = 2", "got 'budjet'"),
+        ("budget = 1", "must have tasks"),
+        ("budget = 1\ntasks = 1\npolicies = 2", "tasks of suite .* must be a table"),
+        ("budget =", "must be a TOML file"),
+        (text.replace("weight", "wait"), "task moon: it must have .* only, got 'wait'"),
+        (text.replace("gamma = 0.9", "", 1), "task earth: it must have gamma"),
+        (text.replace('earth = "rido:pendulum", ', ""), "policy other must be given for each task, got none for earth"),
+        (text.replace("20000", "20"), "budget must pay for 2 full-length"),
+    ):
+        (tmp_path / "wrong.toml").write_text(wrong)
+        with pytest.raises(ValueError, match=message):
+            rido.Suite.read(tmp_path / "wrong.toml")
+    (tmp_path / "agents/moon/seed_2.npz").unlink()
+    with pytest.raises(ValueError, match="got our agent 2 in only one of earth and moon"):
+        rido.Suite.read(tmp_path / "suite.toml")
+    with pytest.raises(ValueError, match=r"missing\.toml: No such file"):
+        rido.Suite.read(tmp_path / "missing.toml")
+
+
+def test_an_error_names_the_policy_and_the_task():
+    def broken(observations):
+        return np.full(len(observations), 7)
+
+    with pytest.raises((SimulationError, ValueError), match="broken in short"):
+        rido.Suite(TASKS, {**POLICIES, "broken": broken}, budget=8000).run()

@@ -1,0 +1,110 @@
+"""SuiteRace through ask and tell: what it spends where, what it calls sure, and how often wrongly."""
+
+import numpy as np
+import pytest
+
+from rido import Task, Trajectories
+from rido.evaluation.suite_race import SuiteRace
+
+FLAT = {"a": Task("a", 1.0, 1), "b": Task("b", 1.0, 1)}
+
+
+def run(race, rewards, rng, *, steps=None):
+    """Runs a race; ``rewards`` maps a generator, a task, a policy and common random numbers to rewards."""
+    while (asked := race.ask()) is not None:
+        told = {}
+        for task, schedule in asked.items():
+            shape = (schedule.trajectories, schedule.horizon)
+            common = rng.normal(size=shape)
+            ends = None if steps is None else np.minimum(rng.integers(1, steps, shape[0]), schedule.lengths)
+            told[task] = {
+                name: Trajectories(np.broadcast_to(rewards(task, name, common, rng), shape), schedule.lengths, ends)
+                for name in race.racing
+            }
+        race.tell(told)
+        assert race.spent <= race.budget
+    return race.result()
+
+
+def test_equal_policies_rarely_have_an_order():
+    """At most 5% of 30 races; more than 6 have a probability below 0.4% if it is 5%."""
+    rng, wrong = np.random.default_rng(0), 0
+    for _ in range(30):
+        race = SuiteRace(FLAT, "xy", budget=160)
+        wrong += bool(run(race, lambda task, name, common, rng: common + rng.normal(size=common.shape), rng).sure)
+    assert wrong <= 6
+
+
+def test_transitions_go_where_they_buy_most():
+    """Neyman's allocation: in proportion to weight times deviation, less a tenth that is spread evenly."""
+    tasks = {"wild": Task("wild", 1.0, 1), "tame": Task("tame", 1.0, 1, weight=2.0)}
+    deviations = {"wild": 6.0, "tame": 1.0}
+
+    def rewards(task, name, common, rng):
+        return deviations[task] * rng.normal(size=common.shape)
+
+    board = run(SuiteRace(tasks, "xy", budget=8000), rewards, np.random.default_rng(1))
+    assert board.transitions > 7900  # equal policies: nothing is sure
+    share = board.rewards["wild"].transitions / board.transitions
+    assert share == pytest.approx(0.9 * 6 / 8 + 0.1 / 2, abs=0.03)
+
+
+def test_the_mean_over_tasks_is_that_of_normalised_scores():
+    rng = np.random.default_rng(2)
+    tasks = {"a": Task("a", 1.0, 2, reference=(2.0, 12.0)), "b": Task("b", 1.0, 3, weight=3.0, reference=(0.0, 30.0))}
+    values = {("a", "x"): 5.0, ("a", "y"): 1.0, ("b", "x"): 1.0, ("b", "y"): 2.0}  # of one step
+    board = run(
+        SuiteRace(tasks, "xy", budget=4000),
+        lambda task, name, common, rng: values[task, name] + common + 0.1 * rng.normal(size=common.shape),
+        rng,
+    )
+    truth = {"x": (0.8 + 3 * 0.1) / 4, "y": (0.0 + 3 * 0.2) / 4}
+    for name, score in truth.items():
+        low, high = board.interval(name)
+        assert low < score < high and high - low < 0.2
+    assert board.ranking == ("x", "y") and board.sure == {("x", "y")} and board.best == "x" and board.decided
+    assert board.difference("x", "y").value == pytest.approx(board.scores["x"].value - board.scores["y"].value)
+    assert board.chance("x", "y") > 0.99 and board.chance("x", "y") + board.chance("y", "x") == pytest.approx(1)
+    assert board.probability_of_improvement("x", "y") == 0.5  # better in one of two tasks
+    assert board.interquartile_mean("x") == pytest.approx(np.mean([0.8, 0.1]), abs=0.1)
+    alone = board.run("x", "a").evaluation
+    assert alone.value == board.value("x", "a").value and alone.transitions == board.rewards["a"].transitions_of("x")
+
+
+def test_policies_whose_order_is_sure_drop_out():
+    """Two policies are alike, the third is far behind: it gets half of the budget's share and no more."""
+
+    def rewards(task, name, common, rng):
+        return common - 5.0 * (name == "z") + 0.1 * rng.normal(size=common.shape)
+
+    board = run(SuiteRace(FLAT, "xyz", budget=3000), rewards, np.random.default_rng(3))
+    assert board.sure == {("x", "z"), ("y", "z")} and board.best is None and not board.decided
+    spent = {name: sum(rewards.transitions_of(name) for rewards in board.rewards.values()) for name in "xyz"}
+    assert 500 <= spent["z"] < 620 and spent["x"] == spent["y"] > 1100
+    assert "the order of 2 of 3 pairs is sure" in board.summary()
+
+
+def test_early_ends_go_back_into_the_budget():
+    tasks = {"a": Task("a", 1.0, 40), "b": Task("b", 0.9, 20)}
+    board = run(SuiteRace(tasks, "xy", budget=5000), lambda *args: args[2], np.random.default_rng(4), steps=10)
+    planned = sum(rewards.estimate("x").schedule.transitions for rewards in board.rewards.values())
+    assert 4500 < board.transitions <= 5000 < 2 * planned
+    assert any("the same rewards" in warning for warning in board.warnings) is False
+
+
+def test_wrong_calls_are_named():
+    with pytest.raises(ValueError, match="2 full-length trajectories of each policy in each task, 8 transitions"):
+        SuiteRace(FLAT, "xy", budget=7)
+    with pytest.raises(ValueError, match="2 to 100 different ones, got 1"):
+        SuiteRace(FLAT, "x", budget=100)
+    with pytest.raises(ValueError, match="tasks must be at least 1"):
+        SuiteRace({}, "xy", budget=100)
+    race = SuiteRace(FLAT, "xy", budget=100)
+    with pytest.raises(ValueError, match=r"tell\(\) was called before ask\(\)"):
+        race.tell({})
+    race.ask()
+    with pytest.raises(ValueError, match="trajectories must be of a, b, got c"):
+        race.tell({"c": {}})
+    for wrong in (dict(weight=0.0), dict(reference=(1.0, 1.0)), dict(gamma=1.5)):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            Task(**{"env": "a", "gamma": 1.0, **wrong})
