@@ -1,6 +1,7 @@
 """Pages in a real browser: what they show, whether text fits, and whether it can be read."""
 
 import itertools
+import json
 
 import numpy as np
 
@@ -62,3 +63,13 @@ def luminance(colour):
     channels = np.array([int(part) for part in colour[4:-1].split(",")]) / 255
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def requests_of(browser, origin):
+    """Returns the addresses that pages from this origin have asked for since the last call."""
+    found = set()
+    for entry in browser.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent" and message["params"]["documentURL"].startswith(origin):
+            found.add(message["params"]["request"]["url"])
+    return found

@@ -39,17 +39,20 @@ def references(banks):
 
 def race(banks, tasks, budget, seed):
     """Runs a suite on the banks; returns its leaderboard."""
-    rng = np.random.default_rng([seed, 1])
     running = SuiteRace(tasks, agents.NAMES, budget=budget)
+    rows = {
+        task: np.random.default_rng([seed, n]).integers(len(bank["random"][1]), size=100_000)
+        for n, (task, bank) in enumerate(banks.items())
+    }  # of the bank, for each trajectory
     while (asked := running.ask()) is not None:
         told = {}
-        for task, schedule in asked.items():
-            rows = rng.integers(len(banks[task]["random"][1]), size=schedule.trajectories)
+        for task, requests in asked.items():
             told[task] = {}
-            for name in running.racing:
+            for name, request in requests.items():
                 rewards, steps = banks[task][name]
-                ends = np.minimum(steps[rows], schedule.lengths)
-                told[task][name] = rido.Trajectories(rewards[rows], schedule.lengths, ends)
+                chosen = rows[task][request.first : request.first + request.lengths.size]
+                ends = np.minimum(steps[chosen], request.lengths)
+                told[task][name] = rido.Trajectories(rewards[chosen], request.lengths, ends)
         running.tell(told)
     return running.result()
 

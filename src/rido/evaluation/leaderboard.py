@@ -82,7 +82,7 @@ class Leaderboard:
         rewards: what everything is computed from, by task.
         ranking: all policies, the best score first.
         sure: pairs of a better and a worse policy; with the confidence, none of them is wrong.
-        level: error probability of the last look at a pair, on one side.
+        levels: error probability of the last look at each pair, on one side.
         confidence: probability that every pair of ``sure`` is right.
         budget: transitions that were allowed.
         seed: what all randomness came from.
@@ -94,7 +94,7 @@ class Leaderboard:
     rewards: Mapping[str, PairedRewards] = field(repr=False)
     ranking: tuple[str, ...]
     sure: frozenset[tuple[str, str]]
-    level: float
+    levels: Mapping[tuple[str, str], float]
     confidence: float
     budget: int
     seed: int | None = None
@@ -133,7 +133,7 @@ class Leaderboard:
     def bounds(self, name: str, other: str) -> tuple[float, float]:
         """Returns the bounds on the difference of two scores by which an order is called sure; infinite before that."""
         difference = self.difference(name, other)
-        reach = half_width_at(self.level, difference)
+        reach = half_width_at(self.levels.get((name, other), self.levels.get((other, name), 0.0)), difference)
         return difference.value - reach, difference.value + reach
 
     def interval(self, name: str) -> tuple[float, float]:

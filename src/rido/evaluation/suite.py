@@ -138,9 +138,8 @@ class Suite:
                 for name, task in self.tasks.items()
             }
             while (asked := race.ask()) is not None:
-                told = {name: opened[name].collect(race.racing, plan.lengths, bar) for name, plan in asked.items()}
-                race.tell(told)
-                bar.describe(f"{len(race.racing)} of {len(race.names)} policies are left")
+                race.tell({name: opened[name].collect(requests, bar) for name, requests in asked.items()})
+                bar.describe(f"the order of {race.undecided} pairs is open")
             for task in opened.values():
                 notes, remarks = [*notes, *task.notes], [*remarks, *task.remarks]
         return replace(race.result(), seed=self.seed, notes=tuple(notes), remarks=tuple(remarks))

@@ -11,13 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rido.core.trajectories import Trajectories
 from rido.evaluation.compare import make_lineup
 from rido.evaluation.leaderboard import Task
 from rido.evaluation.progress import Progress
+from rido.evaluation.suite_race import Request
 from rido.evaluation.trajectory_store import TrajectoryStore
 from rido.simulators.base import SimulationError, describe, trajectory_seeds
 from rido.simulators.identity import environment_fingerprint, environment_name
@@ -53,7 +51,7 @@ class OpenTask:
         folder: str | Path | None,
         settings: Mapping[str, Any],
     ) -> None:
-        self._name, self._task, self._folder, self._collected = name, task, folder, 0
+        self._name, self._task, self._folder = name, task, folder
         # Tasks have seeds of their own, which do not depend on the other tasks.
         self._entropy = int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest())
         self._deterministic = bool(settings["deterministic"])
@@ -74,17 +72,16 @@ class OpenTask:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def collect(self, policies: Sequence[str], lengths: NDArray[np.int64], bar: Progress) -> dict[str, Trajectories]:
-        """Returns the next trajectories of these policies, the same seeds and lengths for all."""
+    def collect(self, requests: Mapping[str, Request], bar: Progress) -> dict[str, Trajectories]:
+        """Returns the trajectories that are asked for, by policy."""
         told = {}
-        for policy in policies:
+        for policy, request in requests.items():
             try:
-                told[policy] = self._stores[policy].take(self._collected, lengths, bar)
+                told[policy] = self._stores[policy].take(request.first, request.lengths, bar)
             except SimulationError as error:
                 reason = f"{policy} in {self._name}: {error.reason}"
                 raise SimulationError(error.trajectory, error.step, error.seed, reason) from error.__cause__
             self._remember(policy, describe(self._lineup.simulator(policy)).notes)
-        self._collected += lengths.size
         return told
 
     @property
