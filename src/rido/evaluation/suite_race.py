@@ -21,9 +21,10 @@ from rido.evaluation.paired import PairedRewards
 from rido.evaluation.race import LEAST_LOOK, PairedPlan, certainty
 from rido.strategies.planning import learn
 
-_VALUES = 0.5  # share of the budget that is spent on the values of all policies, before the ranking
+_VALUES = 0.75  # share of the budget that is spent on the values of all policies, before the ranking
 _GROWTH = 0.2  # transitions of a round, as a share of those spent before it
 _HEDGE = 0.1  # share of a round that is spent on equally many trajectories of all policies and tasks
+_PRIOR = 10.0  # full-length trajectories that the spread of the other policies in a task counts as
 _RELEARN = 1.2  # a spread is learned anew when its trajectories have grown by this factor
 
 
@@ -157,8 +158,9 @@ class SuiteRace:
         factors = np.array([task.factor for task in self.tasks.values()])
         spreads = np.array([[task.spread(column) for column in columns] for task in self._open.values()])
         spent = np.array([[task.spent(column) for column in columns] for task in self._open.values()])
+        planned = np.array([[float(task.planned(column)) for column in columns] for task in self._open.values()])
         costs = np.array([[float(task.horizon)] * len(columns) for task in self._open.values()])
-        products = factors[:, None] * spreads
+        products = factors[:, None] * _shrunk(spreads, planned / costs)
         shares = costs / costs.sum()
         if products.sum() > 0:
             shares = (1 - _HEDGE) * products / products.sum() + _HEDGE * shares
@@ -166,7 +168,6 @@ class SuiteRace:
         most = np.unravel_index(now.argmax(), now.shape)
         now[most] = max(now[most], min(float(costs[most]), left))
         now[now < costs] *= now[now < costs] == now[most]  # the others wait until a trajectory is due
-        planned = np.array([[float(task.planned(column)) for column in columns] for task in self._open.values()])
         steps = now * planned / spent  # more than transitions where trajectories end early
         steps *= min(1.0, left / float(steps.sum()))
         asked = {}
@@ -304,6 +305,22 @@ def _lacking(spent: Array, shares: Array, amount: float) -> Array:
     lacking = np.maximum(shares * (float(spent.sum()) + amount) - spent, 0.0)
     spread: Array = lacking * (amount / lacking.sum())
     return spread
+
+
+def _shrunk(spreads: Array, trajectories: Array) -> Array:
+    """Returns spreads that are drawn towards those of the other policies in the same task.
+
+    A policy whose few trajectories happened to be alike would otherwise get no more of them, and keep the too small
+    error and the too good value that they show.
+
+    Args:
+        spreads: a row for each task, a column for each policy.
+        trajectories: what each spread rests on.
+    """
+    squares = spreads**2
+    common = np.sum(trajectories * squares, axis=1, keepdims=True) / np.sum(trajectories, axis=1, keepdims=True)
+    shrunk: Array = np.sqrt((trajectories * squares + _PRIOR * common) / (trajectories + _PRIOR))
+    return shrunk
 
 
 def _union(teams: Sequence[RewardMoments]) -> RewardMoments:

@@ -1,0 +1,156 @@
+"""Suites: error of the scores, right orders, time of a whole suite, kills. Makes results/suite.md.
+
+    python benchmarks/suite --output results/suite.md --folder /tmp/rido-suite --repetitions 40
+
+Agents and banks of recorded trajectories are kept in ``--folder``. ``--sections banks,run,kills`` makes some sections
+again and keeps the others.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import agents
+import banks
+import kills
+import numpy as np
+
+import rido
+
+BUDGETS = (400_000, 800_000)
+HEAD = "# Suites\n\nMade by `python benchmarks/suite --output results/suite.md`.\n"
+
+
+def tasks_of(recorded):
+    references = banks.references(recorded)
+    return {
+        task: rido.Task(task, agents.GAMMA, horizon, reference=references[task])
+        for task, (_, horizon, *_) in agents.TASKS.items()
+    }
+
+
+def repetition(folder, item):
+    """Returns squared errors, those of equal episodes, whether intervals hold, and orders: sure, wrong, leader right."""
+    budget, seed = item
+    recorded = banks.record(folder)
+    tasks = tasks_of(recorded)
+    truth = {
+        name: float(np.mean([task.score(agents.returns(recorded[key][name][0]).mean()) for key, task in tasks.items()]))
+        for name in agents.NAMES
+    }
+    board = banks.race(recorded, tasks, budget, seed)
+    equal = banks.equal_episodes_error(recorded, tasks, board.transitions)
+    holds = [low <= truth[name] <= high for name in agents.NAMES for low, high in [board.scores[name].interval(0.95)]]
+    wrong = sum(truth[better] < truth[worse] for better, worse in board.sure)
+    return {
+        "errors": [(board.scores[name].value - truth[name]) ** 2 for name in agents.NAMES],
+        "equal": [equal[name] for name in agents.NAMES],
+        "holds": float(np.mean(holds)),
+        "sure": len(board.sure),
+        "wrong": int(wrong),
+        "leader": board.ranking[0] == max(truth, key=truth.get),
+        "order": list(board.ranking) == sorted(truth, key=truth.get, reverse=True),
+        "spent": board.transitions,
+    }
+
+
+def banks_section(folder, repetitions, workers):
+    recorded = banks.record(folder)
+    tasks = tasks_of(recorded)
+    lines = [
+        f"On banks of recorded trajectories, whose means are the truth: {len(agents.TASKS)} tasks and "
+        f"{len(agents.NAMES)} policies (shipped agents, checkpoints of a training, noise on the weights, the random "
+        f"policy), discount {agents.GAMMA}, rido's default horizons (50 to 688 steps). The score is 0 for the random "
+        "policy and 1 for the shipped agent of each task. The error is the root mean squared one of all policies' "
+        "scores, over that of equally many whole episodes of each policy in each task for the same transitions, which "
+        "is exact; its interval is a bootstrap over the repetitions.",
+        "",
+        "| budget | repetitions | error over that of equal episodes | 95% intervals hold | pairs called sure, of 28 "
+        "| repetitions with a wrong one | leader right | whole order right |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    with get_context("forkserver").Pool(workers) as pool:
+        for budget in BUDGETS:
+            items = [(budget, seed) for seed in range(repetitions if budget == BUDGETS[0] else repetitions // 2)]
+            found = pool.map(partial(repetition, folder), items, chunksize=1)
+            errors, equal = (np.array([one[key] for one in found]) for key in ("errors", "equal"))
+            rng = np.random.default_rng(0)
+            draws = rng.integers(len(found), size=(2000, len(found)))
+            ratio = np.sqrt(errors.mean() / equal.mean())
+            low, high = np.quantile(np.sqrt(errors[draws].mean(axis=(1, 2)) / equal.mean()), [0.025, 0.975])
+            means = {key: np.mean([one[key] for one in found]) for key in ("holds", "sure", "leader", "order")}
+            wrong = sum(one["wrong"] > 0 for one in found)
+            lines.append(
+                f"| {budget:,} | {len(found)} | {ratio:.2f} ({low:.2f} to {high:.2f}), 1/{1 / ratio:.2f} "
+                f"| {means['holds']:.3f} | {means['sure']:.1f} | {wrong} of {len(found)} | {100 * means['leader']:.0f}% "
+                f"| {100 * means['order']:.0f}% |"
+            )
+    rows = [
+        f"{name} {np.mean([task.score(agents.returns(recorded[key][name][0]).mean()) for key, task in tasks.items()]):.3f}"
+        for name in agents.NAMES
+    ]
+    return "\n".join([*lines, "", f"True scores: {', '.join(rows)}."])
+
+
+def run_section(folder, workers):
+    agents.write_suite(folder, banks.references(banks.record(folder)), BUDGETS[0])
+    out = folder / f"run-{time.time_ns()}"
+    command = [sys.executable, "-m", "rido", "suite", str(folder / "suite.toml"), "-o", str(out), "--json"]
+    timed = []
+    for _ in range(2):
+        started = time.perf_counter()
+        told = json.loads(subprocess.run([*command, "--workers", str(workers)], capture_output=True, check=True).stdout)
+        timed.append(time.perf_counter() - started)
+    names = ", ".join(f"{row['name']} {row['score']:.3f}" for row in told["policies"])
+    sure = sum(len(row["beats"]) for row in told["policies"])
+    return (
+        f"The same suite in the simulator, by `rido suite suite.toml --workers {workers}` with a budget of "
+        f"{BUDGETS[0]:,} transitions, on two cores that others were using too: {timed[0]:.0f} s with the leaderboard "
+        f"and 48 reports. The same command again, with everything recorded: {timed[1]:.0f} s. Scores: {names}; "
+        f"{sure} of 28 pairs are sure."
+    )
+
+
+def kills_section(folder, number):
+    found = kills.study(folder / "kills", number)
+    return (
+        f"A suite of three tasks and three policies ({found['seconds']:.0f} s when left alone), killed with SIGKILL at "
+        f"random moments and started again: {found['kills']} kills in {found['suites']} suites, {found['between']} of "
+        f"them with a part of the trajectories recorded ({100 * found['least']:.0f}% to {100 * found['most']:.0f}%). "
+        f"Recorded trajectories lost: {found['lost']} times. Suites that ended with another leaderboard (HTML, Markdown "
+        f"or CSV, byte by byte) or simulated a trajectory twice: {found['other']}."
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/rido-suite"))
+    parser.add_argument("--repetitions", type=int, default=40)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--sections", default="banks,run,kills")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    agents.write_agents(options.folder)
+    sections = {
+        "banks": ("Errors and orders", lambda: banks_section(options.folder, options.repetitions, options.workers)),
+        "run": ("Six tasks, eight policies", lambda: run_section(options.folder, options.workers)),
+        "kills": ("Kills", lambda: kills_section(options.folder, options.kills)),
+    }
+    kept = options.folder / "sections.json"
+    parts = json.loads(kept.read_text()) if kept.exists() else {}
+    for name in options.sections.split(","):
+        parts[name] = sections[name][1]()
+        kept.write_text(json.dumps(parts))
+        body = [f"## {title}\n\n{parts[key]}\n" for key, (title, _) in sections.items() if key in parts]
+        options.output.write_text("\n".join([HEAD, *body]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
