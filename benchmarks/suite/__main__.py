@@ -20,48 +20,13 @@ import banks
 import kills
 import numpy as np
 
-import rido
-
 BUDGETS = (400_000, 800_000)
 HEAD = "# Suites\n\nMade by `python benchmarks/suite --output results/suite.md`.\n"
 
 
-def tasks_of(recorded):
-    references = banks.references(recorded)
-    return {
-        task: rido.Task(task, agents.GAMMA, horizon, reference=references[task])
-        for task, (_, horizon, *_) in agents.TASKS.items()
-    }
-
-
-def repetition(folder, item):
-    """Returns squared errors, those of equal episodes, whether intervals hold, and orders: sure, wrong, leader right."""
-    budget, seed = item
-    recorded = banks.record(folder)
-    tasks = tasks_of(recorded)
-    truth = {
-        name: float(np.mean([task.score(agents.returns(recorded[key][name][0]).mean()) for key, task in tasks.items()]))
-        for name in agents.NAMES
-    }
-    board = banks.race(recorded, tasks, budget, seed)
-    equal = banks.equal_episodes_error(recorded, tasks, board.transitions)
-    holds = [low <= truth[name] <= high for name in agents.NAMES for low, high in [board.scores[name].interval(0.95)]]
-    wrong = sum(truth[better] < truth[worse] for better, worse in board.sure)
-    return {
-        "errors": [(board.scores[name].value - truth[name]) ** 2 for name in agents.NAMES],
-        "equal": [equal[name] for name in agents.NAMES],
-        "holds": float(np.mean(holds)),
-        "sure": len(board.sure),
-        "wrong": int(wrong),
-        "leader": board.ranking[0] == max(truth, key=truth.get),
-        "order": list(board.ranking) == sorted(truth, key=truth.get, reverse=True),
-        "spent": board.transitions,
-    }
-
-
 def banks_section(folder, repetitions, workers):
     recorded = banks.record(folder)
-    tasks = tasks_of(recorded)
+    truth = banks.truth(recorded, banks.tasks_of(recorded))
     lines = [
         f"On banks of recorded trajectories, whose means are the truth: {len(agents.TASKS)} tasks and "
         f"{len(agents.NAMES)} policies (shipped agents, checkpoints of a training, noise on the weights, the random "
@@ -77,7 +42,7 @@ def banks_section(folder, repetitions, workers):
     with get_context("forkserver").Pool(workers) as pool:
         for budget in BUDGETS:
             items = [(budget, seed) for seed in range(repetitions if budget == BUDGETS[0] else repetitions // 2)]
-            found = pool.map(partial(repetition, folder), items, chunksize=1)
+            found = pool.map(partial(banks.repetition, folder), items, chunksize=1)
             errors, equal = (np.array([one[key] for one in found]) for key in ("errors", "equal"))
             rng = np.random.default_rng(0)
             draws = rng.integers(len(found), size=(2000, len(found)))
@@ -87,14 +52,11 @@ def banks_section(folder, repetitions, workers):
             wrong = sum(one["wrong"] > 0 for one in found)
             lines.append(
                 f"| {budget:,} | {len(found)} | {ratio:.2f} ({low:.2f} to {high:.2f}), 1/{1 / ratio:.2f} "
-                f"| {means['holds']:.3f} | {means['sure']:.1f} | {wrong} of {len(found)} | {100 * means['leader']:.0f}% "
-                f"| {100 * means['order']:.0f}% |"
+                f"| {means['holds']:.3f} | {means['sure']:.1f} | {wrong} of {len(found)} "
+                f"| {100 * means['leader']:.0f}% | {100 * means['order']:.0f}% |"
             )
-    rows = [
-        f"{name} {np.mean([task.score(agents.returns(recorded[key][name][0]).mean()) for key, task in tasks.items()]):.3f}"
-        for name in agents.NAMES
-    ]
-    return "\n".join([*lines, "", f"True scores: {', '.join(rows)}."])
+    scores = ", ".join(f"{name} {score:.3f}" for name, score in truth.items())
+    return "\n".join([*lines, "", f"True scores: {scores}."])
 
 
 def run_section(folder, workers):
@@ -122,8 +84,8 @@ def kills_section(folder, number):
         f"A suite of three tasks and three policies ({found['seconds']:.0f} s when left alone), killed with SIGKILL at "
         f"random moments and started again: {found['kills']} kills in {found['suites']} suites, {found['between']} of "
         f"them with a part of the trajectories recorded ({100 * found['least']:.0f}% to {100 * found['most']:.0f}%). "
-        f"Recorded trajectories lost: {found['lost']} times. Suites that ended with another leaderboard (HTML, Markdown "
-        f"or CSV, byte by byte) or simulated a trajectory twice: {found['other']}."
+        f"Recorded trajectories lost: {found['lost']} times. Suites that ended with another leaderboard (HTML, "
+        f"Markdown or CSV, byte by byte) or simulated a trajectory twice: {found['other']}."
     )
 
 

@@ -70,3 +70,38 @@ def equal_episodes_error(banks, tasks, transitions):
         name: sum(factors[task] ** 2 * agents.returns(bank[name][0]).var() for task, bank in banks.items()) / episodes
         for name in agents.NAMES
     }
+
+
+def tasks_of(banks):
+    """Returns the tasks of the suite, normalised by the banks' means."""
+    found = references(banks)
+    return {
+        task: rido.Task(task, agents.GAMMA, horizon, reference=found[task])
+        for task, (_, horizon, *_) in agents.TASKS.items()
+    }
+
+
+def truth(banks, tasks):
+    """Returns the true score of each policy."""
+    return {
+        name: float(np.mean([task.score(agents.returns(banks[key][name][0]).mean()) for key, task in tasks.items()]))
+        for name in agents.NAMES
+    }
+
+
+def repetition(folder, item):
+    """Runs one suite on the banks; returns its errors and what it called sure."""
+    (budget, seed), banks = item, record(folder)
+    tasks = tasks_of(banks)
+    true, board = truth(banks, tasks), race(banks, tasks, budget, seed)
+    equal = equal_episodes_error(banks, tasks, board.transitions)
+    holds = [low <= true[name] <= high for name in agents.NAMES for low, high in [board.scores[name].interval(0.95)]]
+    return {
+        "errors": [(board.scores[name].value - true[name]) ** 2 for name in agents.NAMES],
+        "equal": [equal[name] for name in agents.NAMES],
+        "holds": float(np.mean(holds)),
+        "sure": len(board.sure),
+        "wrong": sum(true[better] < true[worse] for better, worse in board.sure),
+        "leader": board.ranking[0] == max(true, key=true.get),
+        "order": list(board.ranking) == sorted(true, key=true.get, reverse=True),
+    }
