@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from rido import __version__
+from rido.cli.card import card_command
 from rido.cli.compare import compare_command
 from rido.cli.console import CommandError, end_stdout, fail, fail_with
 from rido.cli.envs import envs_command
@@ -87,6 +88,7 @@ app.command("compare")(compare_command)
 app.command("suite")(suite_command)
 app.command("plan")(plan_command)
 app.command("report")(report_command)
+app.command("card")(card_command)
 app.command("study")(study_command)
 app.command("reproduce")(reproduce_command)
 app.command("envs")(envs_command)
