@@ -17,8 +17,8 @@ TEXT_BOXES = """
     })"""
 
 
-def look(browser, page, *, width=1000, scheme="light"):
-    """Opens a page and returns the numbers on it."""
+def look_at(browser, address, *, width=1000, scheme="light"):
+    """Opens a page in a window of this width."""
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
@@ -26,8 +26,13 @@ def look(browser, page, *, width=1000, scheme="light"):
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     )
-    browser.get(page.as_uri())
+    browser.get(address)
     assert browser.get_log("browser") == []
+
+
+def look(browser, page, *, width=1000, scheme="light"):
+    """Opens a page and returns the numbers on it."""
+    look_at(browser, page.as_uri(), width=width, scheme=scheme)
     return browser.execute_script(
         "return Object.fromEntries([...document.querySelectorAll('data')].map(d => [d.id, [d.value, d.textContent]]))"
     )

@@ -20,7 +20,7 @@ import banks
 import kills
 import numpy as np
 
-BUDGETS = (400_000, 800_000)
+BUDGETS = (400_000, 800_000, 1_600_000)
 HEAD = "# Suites\n\nMade by `python benchmarks/suite --output results/suite.md`.\n"
 
 

@@ -20,6 +20,7 @@ from rido.cli.report import report_command
 from rido.cli.reproduce import reproduce_command
 from rido.cli.study import study_command
 from rido.cli.suite import suite_command
+from rido.cli.watch import watch_command
 
 _UsageError: Any = typer.BadParameter.__base__  # its module is not public
 
@@ -88,6 +89,7 @@ app.command("compare")(compare_command)
 app.command("suite")(suite_command)
 app.command("plan")(plan_command)
 app.command("report")(report_command)
+app.command("watch")(watch_command)
 app.command("card")(card_command)
 app.command("study")(study_command)
 app.command("reproduce")(reproduce_command)

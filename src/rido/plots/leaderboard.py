@@ -52,7 +52,7 @@ def leaderboard_html(board: Leaderboard) -> str:
     inches = (3.8, picture_height(len(board.ranking)))
     draw: dict[str, Any] = {"Scores over all tasks": partial(plot_scores, board)}
     draw |= {f"Returns in {task}": partial(plot_intervals, board.comparison(task)) for task in board.tasks}
-    script = files("rido.plots").joinpath("leaderboard.js").read_text(encoding="utf-8")
+    script, digest = script_and_digest("leaderboard.js")
     return template("leaderboard.html").render(
         found=board.to_dict(),
         summary=board.summary().splitlines()[0],
@@ -61,8 +61,14 @@ def leaderboard_html(board: Leaderboard) -> str:
         percent=_percent,
         with_interval=_cell,
         script=script,
-        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        digest=digest,
     )
+
+
+def script_and_digest(name: str) -> tuple[str, str]:
+    """Returns a script of this folder, and the digest by which a page's security policy lets only it run."""
+    script = files("rido.plots").joinpath(name).read_text(encoding="utf-8")
+    return script, base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 @style()

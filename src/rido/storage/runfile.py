@@ -271,9 +271,7 @@ class RunFile:
     def progress(self) -> Iterator[Milestone]:
         """Read the state of the run after each finished round."""
         for row in self._rows("progress"):
-            entries: list[Any] = [math.nan if entry is None else entry for entry in row[:-1]]
-            entries.append(tuple(json.loads(row[-1])))
-            yield Milestone(*entries)
+            yield milestone_from(row)
 
     def close(self) -> None:
         self._database.close()
@@ -366,6 +364,13 @@ class RunFile:
                     f"run file {self.path} is of another run: its {difference}; "
                     "give another file name to start a new run"
                 )
+
+
+def milestone_from(row: Sequence[Any]) -> Milestone:
+    """Return the milestone that a row of the table ``progress`` holds, without its checksum."""
+    entries: list[Any] = [math.nan if entry is None else entry for entry in row[:-1]]
+    entries.append(tuple(json.loads(row[-1])))
+    return Milestone(*entries)
 
 
 def _place(path: Path) -> tuple[int, int] | None:
