@@ -63,7 +63,7 @@ source.addEventListener("message", event => {
   document.title = $("title").textContent = state.title;
   $("value").textContent = state.kind === "waiting" ? "waiting for the file" : state.value;
   for (const name of ["transitions", "budget", "trajectories", "seconds", "forecast"]) {
-    $(name).textContent = digits(state[name]);
+    $(name).textContent = digits(state[name] == null ? null : Math.round(state[name]));
     $(name).dataset.value = state[name] ?? "";
   }
   $("warnings").replaceChildren(...[...(state.warnings ?? []), ...(state.problem ? [state.problem] : [])].map(text => {
@@ -82,5 +82,5 @@ source.addEventListener("message", event => {
 });
 source.addEventListener("error", () => { changed = null; $("when").textContent = "the server has stopped; trying again"; });
 setInterval(() => {
-  if (changed !== null) $("when").textContent = `last change ${Math.round((Date.now() - changed) / 1000)} s ago`;
+  if (changed !== null) $("when").textContent = `updated ${Math.round((Date.now() - changed) / 1000)} s ago`;
 }, 500);
