@@ -2,8 +2,8 @@
 
     python benchmarks/suite --output results/suite.md --folder /tmp/rido-suite --repetitions 40
 
-Agents and banks of recorded trajectories are kept in ``--folder``. ``--sections banks,run,kills`` makes some sections
-again and keeps the others.
+Agents and banks of recorded trajectories are kept in ``--folder``. ``--sections banks,run,kills,live`` makes some
+sections again and keeps the others.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from pathlib import Path
 import agents
 import banks
 import kills
+import live
 import numpy as np
 
 BUDGETS = (400_000, 800_000, 1_600_000)
@@ -89,6 +90,18 @@ def kills_section(folder, number):
     )
 
 
+def live_section(folder):
+    found = live.study(folder / "live")
+    alone, beside = (1000 * np.array(found[key]) for key in ("alone", "beside"))
+    return (
+        f"A writer that aims at {live.UPDATES:,} updates a second, on cores that others were using too (it reached "
+        f"{np.median(found['rates']):,.0f}); {live.RUNS} runs of {live.SECONDS:g} s, every second one with `rido "
+        f"watch` and a reader of its events beside it. An update took {np.median(alone):.3f} ms alone ({alone.min():.3f} to "
+        f"{alone.max():.3f}) and {np.median(beside):.3f} ms beside it ({beside.min():.3f} to {beside.max():.3f}). "
+        f"The last state was there {max(found['delays']):.2f} s after the last update at the latest."
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
@@ -96,7 +109,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=40)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--sections", default="banks,run,kills")
+    parser.add_argument("--sections", default="banks,run,kills,live")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     agents.write_agents(options.folder)
@@ -104,6 +117,7 @@ def main():
         "banks": ("Errors and orders", lambda: banks_section(options.folder, options.repetitions, options.workers)),
         "run": ("Six tasks, eight policies", lambda: run_section(options.folder, options.workers)),
         "kills": ("Kills", lambda: kills_section(options.folder, options.kills)),
+        "live": ("The live page", lambda: live_section(options.folder)),
     }
     kept = options.folder / "sections.json"
     parts = json.loads(kept.read_text()) if kept.exists() else {}

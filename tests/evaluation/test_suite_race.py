@@ -77,7 +77,7 @@ def test_the_mean_over_tasks_is_that_of_normalised_scores():
 
 
 def test_policies_whose_order_is_sure_drop_out():
-    """Two policies are alike, the third is far behind: it gets half of the budget's share and no more."""
+    """Two policies are alike, the third is far behind: it gets its share of three quarters of the budget, no more."""
 
     def rewards(task, name, common, rng):
         return common - 5.0 * (name == "z") + 0.1 * rng.normal(size=common.shape)
@@ -85,7 +85,7 @@ def test_policies_whose_order_is_sure_drop_out():
     board = run(SuiteRace(FLAT, "xyz", budget=3000), rewards, np.random.default_rng(3))
     assert board.sure == {("x", "z"), ("y", "z")} and board.best is None and not board.decided
     spent = {name: sum(rewards.transitions_of(name) for rewards in board.rewards.values()) for name in "xyz"}
-    assert 500 <= spent["z"] < 620 and spent["x"] == spent["y"] > 1100
+    assert 700 <= spent["z"] < 900 and min(spent["x"], spent["y"]) > 1000
     assert "the order of 2 of 3 pairs is sure" in board.summary()
 
 
@@ -110,6 +110,12 @@ def test_wrong_calls_are_named():
     race.ask()
     with pytest.raises(ValueError, match="trajectories of x in a must have the lengths"):
         race.tell({"c": {}})
-    for wrong in (dict(weight=0.0), dict(reference=(1.0, 1.0)), dict(gamma=1.5)):
+    for wrong in (
+        dict(weight=0.0),
+        dict(reference=(1.0, 1.0)),
+        dict(reference=[1]),
+        dict(gamma=1.5),
+        dict(env_kwargs=3),
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Task(**{"env": "a", "gamma": 1.0, **wrong})

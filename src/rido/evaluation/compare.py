@@ -175,6 +175,8 @@ def make_lineup(
         step_timeout: as in :func:`rido.evaluate`.
         **settings: further arguments of the simulator.
     """
+    if simulator is None and factory.is_in_jax(env):
+        simulator = "jax"
     make: Any = partial(factory.simulator_kind(simulator, workers, step_timeout), env, **settings)
     return Lineup(make, policies, switching=factory.switches_policies(simulator))
 

@@ -46,9 +46,11 @@ class Task:
         checks.discount("gamma", self.gamma)
         if not 0 < self.weight < math.inf:
             raise ValueError(f"weight must be positive and finite, got {self.weight!r}")
+        if not isinstance(self.env_kwargs, Mapping):
+            raise ValueError(f"env_kwargs must be arguments by name, got {self.env_kwargs!r:.80}")
         if self.reference is not None:
-            low, high = self.reference
-            if not (math.isfinite(low) and math.isfinite(high) and low != high):
+            ends = [end for end in self.reference if isinstance(end, (int, float)) and math.isfinite(end)]
+            if len(self.reference) != 2 or len(set(ends)) != 2:
                 raise ValueError(f"reference must be two different returns, of scores 0 and 1, got {self.reference!r}")
 
     @property
@@ -170,14 +172,14 @@ class Leaderboard:
         return probability_of_improvement(self._matrix(names), self._matrix(others))
 
     def comparison(self, task: str) -> Comparison:
-        """Returns the comparison of all policies in one task, for its own page and pictures."""
+        """Returns the comparison of all policies in one task, for its picture; nothing is decided by one task."""
         order = sorted(self.ranking, key=lambda name: -self.value(name, task).value)
         return Comparison(
             best=None,
             ranking=tuple(order),
             rewards=self.rewards[task],
             exits={},
-            level=(1 - self.confidence) / 2 / max(1, len(order) - 1),
+            level=0.0,
             confidence=self.confidence,
             tolerance=0.0,
             budget=self.budget,
