@@ -96,8 +96,9 @@ def live_section(folder):
     return (
         f"A writer that aims at {live.UPDATES:,} updates a second, on cores that others were using too (it reached "
         f"{np.median(found['rates']):,.0f}); {live.RUNS} runs of {live.SECONDS:g} s, every second one with `rido "
-        f"watch` and a reader of its events beside it. An update took {np.median(alone):.3f} ms alone ({alone.min():.3f} to "
-        f"{alone.max():.3f}) and {np.median(beside):.3f} ms beside it ({beside.min():.3f} to {beside.max():.3f}). "
+        "watch` and a reader of its events beside it. An update took "
+        f"{np.median(alone):.3f} ms alone ({alone.min():.3f} to {alone.max():.3f}) and "
+        f"{np.median(beside):.3f} ms beside it ({beside.min():.3f} to {beside.max():.3f}). "
         f"The last state was there {max(found['delays']):.2f} s after the last update at the latest."
     )
 

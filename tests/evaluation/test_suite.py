@@ -11,8 +11,10 @@ import pytest
 import rido
 from environments import Mortal
 from interrupted import Choosy, act, always, doomed_run, never, slow_suite, start
+from rido.evaluation.recorded import read_run
 from rido.evaluation.trajectory_store import TrajectoryStore
 from rido.simulators.base import SimulationError
+from rido.storage.runfile import RunFileError
 
 TASKS = {
     "short": rido.Task(partial(Choosy, death=0.05), gamma=0.95, horizon=10),
@@ -67,7 +69,10 @@ def test_a_recorded_suite_is_not_simulated_again(board, tmp_path):
     assert numbers(first) == numbers(board) and spent == board.transitions
     again, spent = simulated(lambda: suite.run(tmp_path / "runs"))
     assert numbers(again) == numbers(board) and spent == 0
-    assert len(list((tmp_path / "runs").glob("*.rido"))) == 6
+    files = list((tmp_path / "runs").glob("*.rido"))
+    assert len(files) == 6
+    with pytest.raises(RunFileError, match="is of a suite"):
+        read_run(files[0])
 
 
 def test_what_is_there_serves_suites_with_other_policies_tasks_and_budgets(tmp_path):

@@ -16,9 +16,8 @@ from rido.core.moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import count_reached
 from rido.evaluation.compare import read_comparison
-from rido.evaluation.suite_task import SUITE_TASK
 from rido.storage.following import Follower
-from rido.storage.runfile import COMPARISON, RunFile, RunFileError
+from rido.storage.runfile import COMPARISON, SUITE_TASK, RunFile, RunFileError
 
 _POINTS = 200  # of a picture
 _LEISURE = 5.0  # times as long as reading everything took, until it is read again

@@ -20,10 +20,7 @@ from rido.evaluation.trajectory_store import TrajectoryStore
 from rido.simulators.base import SimulationError, describe, trajectory_seeds
 from rido.simulators.identity import environment_fingerprint, environment_name
 from rido.storage.fingerprint import identify
-from rido.storage.runfile import NOTES, RunFile
-
-SUITE_TASK = "suite task"
-"""Name in the configuration of the task's name, where the file has trajectories of a suite."""
+from rido.storage.runfile import NOTES, SUITE_TASK, RunFile
 
 
 class OpenTask:

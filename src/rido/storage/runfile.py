@@ -41,6 +41,9 @@ NOTES = "notes"
 COMPARISON = "policies compared"
 """Name in the configuration of the names of the policies, where the run is a comparison."""
 
+SUITE_TASK = "suite task"
+"""Name in the configuration of the name of a task, where the file has a policy's trajectories in a suite."""
+
 REMARKS = "remarks"
 """Name in the configuration of what else a reader of the result may want to know."""
 
