@@ -13,7 +13,6 @@ from rido import Task, Trajectories
 from rido.evaluation.suite_race import SuiteRace
 from rido.plots.leaderboard import (
     leaderboard_csv,
-    leaderboard_html,
     leaderboard_markdown,
     plot_scores,
     write_leaderboard,
@@ -51,13 +50,12 @@ def folder(board, tmp_path_factory):
     return place
 
 
-def test_the_page_is_one_file_whose_names_are_text(board):
-    page = leaderboard_html(board)
+def test_the_page_is_one_file_whose_names_are_text(folder):
+    page = (folder / "leaderboard.html").read_text()
     assert page.count("<script") == 1 and page.count("&lt;script&gt;") >= 6
     assert "http" not in page.replace("http-equiv", "") and "@import" not in page and "src=" not in page
     names = re.findall(r' id="(.*?)"', page)
     assert len(names) == len(set(names))
-    assert leaderboard_html(board) == page
 
 
 def test_every_run_has_a_report(board, folder):
