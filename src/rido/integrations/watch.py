@@ -76,6 +76,7 @@ def serve(path: str | Path, *, port: int, opened: Any = None) -> None:
         raise ImportError('rido watch needs starlette and uvicorn: pip install "rido[watch]"') from error
     config = uvicorn.Config(app, host=_HOSTS[0], port=port, log_level="critical", timeout_graceful_shutdown=2)
     server, listener = uvicorn.Server(config), config.bind_socket()
+    listener.listen()  # who asks before the server is ready waits for it
     app.state.ended = lambda: server.should_exit  # else it would wait for the streams
     if opened is not None:
         opened(f"http://{_HOSTS[0]}:{listener.getsockname()[1]}/")

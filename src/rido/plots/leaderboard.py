@@ -6,13 +6,14 @@ import base64
 import csv
 import hashlib
 import io
+import math
 import re
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rido.core.digits import with_interval
+from rido.core.digits import to_digits, with_interval
 from rido.plots.comparison import draw_intervals, picture_height, plot_intervals, rows_of
 from rido.plots.markdown import escaped, table
 from rido.plots.report import draw_svg, template, write_page, write_report
@@ -59,6 +60,7 @@ def leaderboard_html(board: Leaderboard) -> str:
         links=_links(board),
         pictures={title: draw_svg(picture, title, inches) for title, picture in draw.items()},
         percent=_percent,
+        score=_score,
         with_interval=_cell,
         script=script,
         digest=digest,
@@ -144,6 +146,13 @@ def _plain(name: str) -> str:
 def _percent(chance: float) -> str:
     """Returns a probability for people: never 0 or 100%, which nobody knows."""
     return "< 0.1%" if chance < 0.001 else "> 99.9%" if chance > 0.999 else f"{100 * chance:.3g}%"
+
+
+def _score(row: dict[str, Any]) -> list[tuple[float | None, str]]:
+    """Returns the score of a row and the ends of its interval, each with its text."""
+    known = [row["score"], row["interval_low"], row["interval_high"]]
+    ends = [end if end is not None else side for end, side in zip(known[1:], (-math.inf, math.inf), strict=True)]
+    return list(zip(known, to_digits(row["score"], *ends), strict=True))
 
 
 def _cell(cell: dict[str, Any]) -> str:
