@@ -2,10 +2,13 @@
 
 import http.client
 import json
+import os
+import random
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +17,7 @@ from rido.storage.runfile import Piece, RunFile
 
 UPDATES = 1000  # a second
 SECONDS = 3.0  # of one run of the writer
-RUNS = 12  # half of them watched
+RUNS = 20  # half of them watched
 
 
 def configuration():
@@ -57,6 +60,12 @@ class Watcher:
         except (OSError, ValueError, AttributeError):
             pass
 
+    @property
+    def busy(self):
+        """Seconds of a core that the server has used."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def close(self):
         self._process.terminate()
         self._process.wait()
@@ -65,12 +74,15 @@ class Watcher:
 def study(folder):
     """Returns seconds of an update without and with a watcher, updates a second, and delays of the last state."""
     folder.mkdir(parents=True, exist_ok=True)
-    alone, beside, rates, delays = [], [], [], []
+    chance = random.Random(1)
+    alone, beside, rates, delays, busy = [], [], [], [], []
     for number in range(RUNS):
         path = folder / f"{number}.rido"
         for file in folder.glob(f"{number}.rido*"):
             file.unlink()
         watcher = Watcher(path) if number % 2 else None
+        time.sleep(chance.uniform(0, 0.3))  # else it ends at the same moment between two looks in each run
+        before = watcher.busy if watcher else 0.0
         spent, count = write(path)
         ended = time.perf_counter()
         (beside if watcher else alone).append(spent / count)
@@ -80,5 +92,6 @@ def study(folder):
             while not any(taken == 50 * count for _, taken in watcher.seen) and time.monotonic() < deadline:
                 time.sleep(0.01)
             delays.append(min((at for at, taken in watcher.seen if taken == 50 * count), default=np.inf) - ended)
+            busy.append((watcher.busy - before) / SECONDS)
             watcher.close()
-    return {"alone": alone, "beside": beside, "rates": rates, "delays": delays}
+    return {"alone": alone, "beside": beside, "rates": rates, "delays": delays, "busy": busy}
