@@ -236,12 +236,11 @@ class Leaderboard:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the reader should know before trusting the result."""
-        found = [*self.notes]
+        warnings = [*self.notes]
         for task in self.tasks:
-            values = [self.value(name, task) for name in self.ranking]
-            if all(value.nothing_varied for value in values):
-                found.append(f"{task}: all trajectories of a policy gave the same rewards, for each policy")
-        return tuple(found)
+            if all(self.value(name, task).nothing_varied for name in self.ranking):
+                warnings.append(f"{task}: all trajectories of a policy gave the same rewards, for each policy")
+        return tuple(warnings)
 
     def summary(self) -> str:
         """Returns what was found, in a few lines."""

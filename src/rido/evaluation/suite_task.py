@@ -83,8 +83,9 @@ class OpenTask:
 
     @property
     def notes(self) -> list[str]:
-        """Reasons why the same seed may not give the same result, with the policy and the task."""
-        return [f"{policy} in {self._name}: {note}" for policy, notes in self._notes.items() for note in notes]
+        """Reasons why the same seed may not give the same result, with the task."""
+        found = [note for notes in self._notes.values() for note in notes]
+        return list(dict.fromkeys(f"{self._name}: {note}" for note in found))
 
     @property
     def remarks(self) -> list[str]:
@@ -116,7 +117,7 @@ class OpenTask:
         store = TrajectoryStore(partial(self._lineup.simulator, policy), entropy=self._entropy, record=record)
         if not store.recorded:
             draws = able.policy is not None and not able.policy.reproducible
-            notes = ["it draws random numbers that the seed does not control"] if draws else []
+            notes = [f"{policy} draws random numbers that the seed does not control"] if draws else []
             self._remember(policy, [*notes, *able.check_seeds(trajectory_seeds(self._entropy, 0, 2))])
         return store
 
