@@ -137,6 +137,7 @@ def test_a_file_says_it_all(tmp_path):
         (text.replace("weight", "wait"), "task moon: it must have .* only, got 'wait'"),
         (text.replace("gamma = 0.9", "", 1), "task earth: it must have gamma"),
         (text.replace('earth = "rido:pendulum", ', ""), "policy other must be given for each task, got none for earth"),
+        (text.replace('random = "random"', '"our agent 1" = "random"'), "got our agent 1 more than once"),
         (text.replace("20000", "20"), "budget must pay for 2 full-length"),
     ):
         (tmp_path / "wrong.toml").write_text(wrong)

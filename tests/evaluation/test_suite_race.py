@@ -119,3 +119,36 @@ def test_wrong_calls_are_named():
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Task(**{"env": "a", "gamma": 1.0, **wrong})
+
+
+def test_where_less_is_better_the_reference_says_so():
+    tasks = {"fuel": Task("fuel", 1.0, 1, reference=(10.0, 0.0)), "b": Task("b", 1.0, 1, reference=(0.0, 10.0))}
+
+    def rewards(task, name, common, rng):
+        return 5 + common + 2.0 * (name == "y") * (task == "fuel")
+
+    board = run(SuiteRace(tasks, "xy", budget=600), rewards, np.random.default_rng(7))
+    assert board.sure == {("x", "y")} and board.scores["x"].value == pytest.approx(0.5, abs=0.1)
+    assert board.difference("x", "y").value == pytest.approx(0.1, abs=0.02)
+    low, high = board.interval("y")
+    assert low < board.scores["y"].value < high
+
+
+def test_rewards_that_never_vary_are_warned_of_and_ordered():
+    tasks = {"a": Task("a", 1.0, 2), "zero": Task("zero", 1.0, 2, reference=(0.0, 1.0))}
+
+    def rewards(task, name, common, rng):
+        return np.full(common.shape, float(task == "a") * (1.0 + (name == "y")))
+
+    board = run(SuiteRace(tasks, "xyz", budget=2000), rewards, np.random.default_rng(5))
+    assert board.sure == {("y", "x"), ("y", "z")} and board.best == "y"  # x and z are alike
+    assert [warning.partition(":")[0] for warning in board.warnings] == ["a", "zero"]
+    low, high = board.interval("y")
+    assert low < board.scores["y"].value == 2.0 < high
+
+
+def test_a_task_of_zeros_alone_has_scores_all_the_same():
+    board = run(SuiteRace(FLAT, "xy", budget=60), lambda *args: np.zeros_like(args[2]), np.random.default_rng(6))
+    assert board.sure == set() and board.scores["x"].value == 0 and board.chance("x", "y") == 0.5
+    board.summary()
+    board.to_dict()

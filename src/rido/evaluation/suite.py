@@ -175,15 +175,21 @@ def _policies_of(task: str, policies: Mapping[str, Any], base: Path) -> dict[str
             if task not in policy:
                 raise ValueError(f"policy {name} must be given for each task, got none for {task}")
             policy = policy[task]
-        if isinstance(policy, str):
-            policy = policy.replace("{task}", task)
-            pattern = str(base / policy)
-            if glob.has_magic(policy) and not Path(pattern).is_file():
-                start, *_, end = re.split(r"[*?]+|\[[^]]*\]", pattern)
-                files = checkpoints(pattern)
-                found |= {f"{name} {str(file)[len(start) : len(str(file)) - len(end)]}": file for file in files}
-                continue
-            if (is_path(pattern) and is_path(policy)) or Path(pattern).is_file():
-                policy = pattern
-        found[str(name)] = policy
+        for own_name, one in _expanded(str(name), policy, task, base).items():
+            if own_name in found:
+                raise ValueError(f"policies must have different names, got {own_name} more than once")
+            found[own_name] = one
     return found
+
+
+def _expanded(name: str, policy: Any, task: str, base: Path) -> dict[str, Any]:
+    """Returns a policy, or those of a pattern, by name; files are found from the folder ``base``."""
+    if not isinstance(policy, str):
+        return {name: policy}
+    policy = policy.replace("{task}", task)
+    place = str(base / policy)
+    if glob.has_magic(policy) and not Path(place).is_file():
+        start, *_, end = re.split(r"[*?]+|\[[^]]*\]", place)
+        return {f"{name} {str(file)[len(start) : len(str(file)) - len(end)]}": file for file in checkpoints(place)}
+    named = policy == "random" or ":" in policy
+    return {name: place if is_path(policy) or (is_path(place) and not named) else policy}

@@ -155,7 +155,7 @@ class SuiteRace:
         if left == 0:
             return {}
         size = min(left, max(_GROWTH * self.spent, max(task.horizon for task in self._open.values())) / each)
-        factors = np.array([task.factor for task in self.tasks.values()])
+        factors = np.array([abs(task.factor) for task in self.tasks.values()])
         spreads = np.array([[task.spread(column) for column in columns] for task in self._open.values()])
         spent = np.array([[task.spent(column) for column in columns] for task in self._open.values()])
         planned = np.array([[float(task.planned(column)) for column in columns] for task in self._open.values()])
