@@ -18,7 +18,7 @@ from rido.cli.options import (
     WorkersOption,
     chosen_simulator,
 )
-from rido.evaluation.suite import Suite
+from rido.evaluation.suite import Suite, ray_simulator
 
 
 def suite_command(
@@ -52,11 +52,14 @@ def suite_command(
         suite = Suite.read(file)
         policies = {str(policy) for named in suite.policies.values() for policy in named.values()}
         trusted = [may_run_code(policy, trust) for policy in sorted(policies)]  # asks about each
+        chosen = chosen_simulator(simulator, ray, envpool)
+        if ray is not None:
+            chosen, workers = ray_simulator(None if ray == "local" else ray, workers), 1
         board = suite.run(
             folder / "trajectories",
             workers=workers,
             num_envs=num_envs,
-            simulator=chosen_simulator(simulator, ray, envpool),
+            simulator=chosen,
             step_timeout=step_timeout,
             trust=any(trusted),
         )

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +116,10 @@ class Suite:
 
         Args:
             folder: where trajectories are recorded, a run file for each policy in each task; made if it is not there.
-            workers: processes for each task. They do not change the result.
+            workers: processes for each task, or actors with simulator "ray". They do not change the result.
             num_envs: environments to run side by side, in each worker. It does not change the result.
-            simulator: as in :func:`rido.evaluate`.
+            simulator: as in :func:`rido.evaluate`. Actors of all tasks are there at once, but those of one task work at
+                a time: a ``RaySimulator`` with settings of your own needs ``num_actors`` and ``num_cpus=0``.
             step_timeout: as in :func:`rido.evaluate`.
             progress: whether to show a progress bar; if not given, when standard error is a terminal.
             trust: whether the files of agents may run code when they are loaded.
@@ -126,6 +128,8 @@ class Suite:
             The leaderboard.
         """
         race = self._race()
+        if simulator == "ray":
+            simulator, workers = ray_simulator(None, workers), 1
         settings: dict[str, Any] = dict(simulator=simulator, workers=workers, step_timeout=step_timeout)
         settings |= dict(num_envs=num_envs, deterministic=self.deterministic, **({} if trust else {"trust": False}))
         notes: list[str] = []
@@ -147,6 +151,18 @@ class Suite:
     def _race(self) -> SuiteRace:
         names = list(next(iter(self.policies.values()), ()))
         return SuiteRace(self.tasks, names, budget=self.budget, confidence=self.confidence)
+
+
+def ray_simulator(address: str | None, actors: int) -> Callable[..., Simulator]:
+    """Returns what makes a simulator on a Ray cluster for each task of a suite.
+
+    Args:
+        address: of a running cluster; None for one that is started here.
+        actors: for each task. They reserve no processors, because those of one task work at a time.
+    """
+    from rido.simulators.parallel.ray import RaySimulator
+
+    return partial(RaySimulator, address=address, num_actors=actors, num_cpus=0)
 
 
 def _task(name: str, given: Task | Mapping[str, Any]) -> Task:
