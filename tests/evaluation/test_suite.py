@@ -150,6 +150,17 @@ def test_a_file_says_it_all(tmp_path):
         rido.Suite.read(tmp_path / "missing.toml")
 
 
+def test_a_policy_that_the_seed_does_not_control_is_named():
+    rng = np.random.default_rng()
+
+    def moody(observations):
+        return rng.integers(2, size=len(observations))
+
+    board = rido.Suite({"short": TASKS["short"]}, {"never": never, "moody": moody}, budget=200).run()
+    assert any(warning.startswith("short: ") and "acts differently" in warning for warning in board.warnings)
+    assert "warning: short: " in board.summary()
+
+
 class Broken(Mortal):
     def step(self, action):
         raise RuntimeError("the motor is broken")
