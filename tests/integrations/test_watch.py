@@ -14,7 +14,7 @@ import pytest
 
 import rido
 from environments import Mortal
-from interrupted import act
+from interrupted import act, never
 from pages import assert_text_fits, look_at, requests_of
 from rido.core.digits import with_interval
 from runfiles import edit
@@ -96,3 +96,16 @@ def test_hostile_names_are_text_and_nothing_can_be_written(browser, tmp_path, wi
         with urllib.request.urlopen(f"{address}events", timeout=10) as events:
             assert json.loads(events.readline().removeprefix(b"data: "))["transitions"] == 1000
     assert path.read_bytes() == before
+
+
+def test_a_browser_shows_the_runs_of_a_suite(browser, tmp_path):
+    tasks = {HOSTILE: rido.Task(partial(Mortal, death=0.05), gamma=0.9, horizon=10)}
+    board = rido.Suite(tasks, {"act": act, HOSTILE: never}, budget=400).run(tmp_path / "trajectories")
+    with watched(browser, tmp_path) as address:
+        look_at(browser, address, width=360)
+        wait_for(browser, "document.querySelector('#transitions').dataset.value", str(board.transitions))
+        rows = "[...document.querySelectorAll('tbody tr')].map(r => [...r.cells].slice(0, 2).map(c => c.textContent))"
+        assert browser.execute_script(f"return {rows}") == [[HOSTILE, HOSTILE], [HOSTILE, "act"]]
+        hidden = "['budget', 'forecast'].map(name => document.getElementById(name).checkVisibility())"
+        assert browser.execute_script(f"return {hidden}") == [False, False]
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 360

@@ -152,6 +152,7 @@ class LiveRun:
             "value": "",
             "transitions": sum(run.transitions for run in runs),
             "trajectories": sum(run.trajectories for run in runs),
+            "seconds": sum(run.seconds for run in runs),
             "columns": ["task", "policy", "transitions", "trajectories", "undiscounted return"],
             "rows": sorted(self._rows.values()),
             "warnings": [],

@@ -65,6 +65,7 @@ source.addEventListener("message", event => {
   for (const name of ["transitions", "budget", "trajectories", "seconds", "forecast"]) {
     $(name).textContent = digits(state[name] == null ? null : Math.round(state[name]));
     $(name).dataset.value = state[name] ?? "";
+    $(name).parentElement.hidden = state[name] == null;
   }
   $("warnings").replaceChildren(...[...(state.warnings ?? []), ...(state.problem ? [state.problem] : [])].map(text => {
     const card = document.createElement("p");
