@@ -72,12 +72,20 @@ def equal_episodes_error(banks, tasks, transitions):
     }
 
 
+def shortened(banks, steps):
+    """Returns the banks over at most so many steps."""
+    return {
+        task: {name: (rewards[:, :steps], np.minimum(ends, steps)) for name, (rewards, ends) in bank.items()}
+        for task, bank in banks.items()
+    }
+
+
 def tasks_of(banks):
     """Returns the tasks of the suite, normalised by the banks' means."""
     found = references(banks)
     return {
-        task: rido.Task(task, agents.GAMMA, horizon, reference=found[task])
-        for task, (_, horizon, *_) in agents.TASKS.items()
+        task: rido.Task(task, agents.GAMMA, bank["random"][0].shape[1], reference=found[task])
+        for task, bank in banks.items()
     }
 
 
@@ -91,7 +99,8 @@ def truth(banks, tasks):
 
 def repetition(folder, item):
     """Runs one suite on the banks; returns its errors and what it called sure."""
-    (budget, seed), banks = item, record(folder)
+    steps, budget, seed = item
+    banks = shortened(record(folder), steps)
     tasks = tasks_of(banks)
     true, board = truth(banks, tasks), race(banks, tasks, budget, seed)
     equal = equal_episodes_error(banks, tasks, board.transitions)
