@@ -1,9 +1,10 @@
-"""Evaluations and comparisons that tests kill, each in a process of its own.
+"""Evaluations, comparisons and suites that tests kill, each in a process of its own.
 
 The processes are forked by a server without threads: forking a test process in which JAX or torch has threads may
 deadlock.
 """
 
+import json
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ import numpy as np
 
 import rido
 from environments import Mortal
-from rido.evaluation import collector
+from rido.evaluation import collector, trajectory_store
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 PROCESSES = get_context("forkserver")
@@ -61,6 +62,17 @@ def slow_comparison(path):
             env, [never, act, always], gamma=0.95, horizon=20, budget=4000, num_envs=2, seed=3, run=path
         )
     return {name: number for name, number in found.to_dict().items() if name != "seconds"}
+
+
+def slow_suite(folder):
+    """Runs two policies in two tasks, in dozens of pieces; returns the numbers of the result as text."""
+    tasks = {
+        "a": rido.Task(partial(Choosy, death=0.05, seconds=1e-4), gamma=0.95, horizon=20),
+        "b": rido.Task(partial(Mortal, death=0.1, seconds=1e-4), gamma=0.9, horizon=15),
+    }
+    with patch.multiple(trajectory_store, _PIECE_SECONDS=0.01):
+        board = rido.Suite(tasks, {"never": never, "always": always}, budget=2500, seed=1).run(folder, num_envs=2)
+    return json.dumps(board.to_dict(), allow_nan=False, sort_keys=True)
 
 
 def doomed_run(run, arguments, calls, delay):

@@ -25,6 +25,7 @@ PAGES = [
     "README.md",
     "docs/index.md",
     "docs/compare.md",
+    "docs/suite.md",
     "docs/episodes.md",
     "docs/simulator.md",
     "docs/strategy.md",

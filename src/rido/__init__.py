@@ -20,8 +20,10 @@ from rido.core.trajectories import Trajectories
 from rido.evaluation.compare import compare
 from rido.evaluation.comparison import Comparison
 from rido.evaluation.evaluate import evaluate
+from rido.evaluation.leaderboard import Leaderboard, Task
 from rido.evaluation.race import Race
 from rido.evaluation.result import Evaluation
+from rido.evaluation.suite import Suite
 from rido.simulators.registration import register_when_imported
 from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
 
@@ -32,6 +34,7 @@ __all__ = [
     "Comparison",
     "Estimate",
     "Evaluation",
+    "Leaderboard",
     "Oracle",
     "Race",
     "RewardMoments",
@@ -39,6 +42,8 @@ __all__ = [
     "Robust",
     "Schedule",
     "Strategy",
+    "Suite",
+    "Task",
     "Trajectories",
     "Uniform",
     "allocate",

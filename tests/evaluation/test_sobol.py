@@ -89,7 +89,7 @@ class TestReplicates:
 def test_the_estimate_is_right_and_its_interval_holds(critic):
     """25 runs: the mean is off by more than 5 standard errors in 1 of 20,000, fewer than 19 hold in 1 of 10,000."""
     truth = Mortal.expected_return(HORIZON, GAMMA, DEATH)
-    results = [mortal(seed=seed, critic=critic, budget=1000, max_resets=320) for seed in range(25)]
+    results = [mortal(seed=seed, critic=critic, budget=1000, max_resets=320) for seed in range(15)]
     errors = np.array([result.value for result in results]) - truth
     assert abs(errors.mean()) < 5 * errors.std(ddof=1) / 5
     assert sum(low < truth < high for low, high in (result.interval() for result in results)) >= 19

@@ -1,7 +1,6 @@
 """The report: what a browser shows is what the run file holds."""
 
 import dataclasses
-import itertools
 import re
 import shutil
 import sqlite3
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import rido
+from pages import assert_readable, assert_text_fits, look
 from rido.core.digits import to_digits
 from rido.evaluation.recorded import read_run
 from rido.plots.report import comparison_html, evaluation_html, report_html, write_comparison, write_report
@@ -190,22 +190,6 @@ def show(browser, run_path, folder, *, width=1000, scheme="light"):
     return look(browser, folder / "report.html", width=width, scheme=scheme)
 
 
-def look(browser, page, *, width=1000, scheme="light"):
-    """Opens a page and returns the numbers on it."""
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600},
-    )
-    browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    )
-    browser.get(page.as_uri())
-    assert browser.get_log("browser") == []
-    return browser.execute_script(
-        "return Object.fromEntries([...document.querySelectorAll('data')].map(d => [d.id, [d.value, d.textContent]]))"
-    )
-
-
 def test_a_browser_shows_the_numbers_of_the_run(browser, run, tmp_path):
     path, result = run
     numbers = show(browser, path, tmp_path)
@@ -235,60 +219,16 @@ def test_a_browser_shows_hostile_names_as_text(browser, hostile_run, tmp_path):
     assert browser.execute_script("return document.querySelector('h1').textContent") == f"{HOSTILE} in {HOSTILE}"
 
 
-TEXT_BOXES = """
-    return [...document.querySelectorAll('svg')].map(s => {
-        const {left, right, top, bottom} = s.getBoundingClientRect();
-        return [[left, right, top, bottom], [...s.querySelectorAll('text')].map(t => {
-            const box = t.getBoundingClientRect();
-            const {fill, fontSize} = getComputedStyle(t);
-            const pixels = parseFloat(fontSize) * s.getScreenCTM().a;
-            return [t.textContent, fill, pixels, box.left, box.right, box.top, box.bottom];
-        })];
-    })"""
-
-
 @pytest.mark.parametrize("width", [360, 390, 1000])
 def test_text_fits_and_nothing_needs_scrolling_sideways(browser, run, tmp_path, width):
     show(browser, run[0], tmp_path, width=width)
     assert_text_fits(browser, width)
 
 
-def assert_text_fits(browser, width, texts_at_least=9):
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    for (left, right, top, bottom), texts in browser.execute_script(TEXT_BOXES):
-        assert len(texts) >= texts_at_least  # ticks, labels of axes and lines
-        for text, _, pixels, low, high, above, below in texts:
-            assert pixels >= 8 and left <= low and high <= right and top <= above and below <= bottom, text
-        for (first, _, _, *one), (second, _, _, *other) in itertools.combinations(texts, 2):
-            apart = one[1] <= other[0] or other[1] <= one[0] or one[3] <= other[2] or other[3] <= one[2]
-            assert apart, (first, second)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_in_light_and_dark(browser, run, tmp_path, scheme):
     show(browser, run[0], tmp_path, scheme=scheme)
     assert_readable(browser, scheme)
-
-
-def assert_readable(browser, scheme):
-    page, card, *texts = browser.execute_script(
-        "const style = e => getComputedStyle(document.querySelector(e)); "
-        "return [style('body').backgroundColor, style('.card').backgroundColor, style('h1').color, "
-        "style('.soft, .interval').color]"
-    )
-    assert (luminance(page) > 0.5) == (scheme == "light")
-    pairs = [(page, text) for text in texts]
-    pairs += [(card, fill) for _, drawn in browser.execute_script(TEXT_BOXES) for _, fill, *_ in drawn]
-    for background, colour in set(pairs):
-        low, high = sorted((luminance(background), luminance(colour)))
-        assert (high + 0.05) / (low + 0.05) >= 4.5, (background, colour)  # WCAG AA
-
-
-def luminance(colour):
-    """Relative luminance of "rgb(r, g, b)", as WCAG defines it."""
-    channels = np.array([int(part) for part in colour[4:-1].split(",")]) / 255
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
 
 
 @pytest.fixture(scope="module")

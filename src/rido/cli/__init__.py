@@ -1,4 +1,4 @@
-"""The command line: ``rido evaluate``, ``compare``, ``plan``, ``report``, ``study``, ``reproduce`` and ``envs``.
+"""The command line: one module for each of its commands, ``rido evaluate`` and the others.
 
 Every command calls one function of the library and prints a few lines, or one object with ``--json``. The exit status
 is 0 for success, 1 for an error (one line on standard error says which) and 2 for wrong usage; ``rido compare --gate``

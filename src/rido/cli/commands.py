@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from rido import __version__
+from rido.cli.card import card_command
 from rido.cli.compare import compare_command
 from rido.cli.console import CommandError, end_stdout, fail, fail_with
 from rido.cli.envs import envs_command
@@ -18,6 +19,8 @@ from rido.cli.plan import plan_command
 from rido.cli.report import report_command
 from rido.cli.reproduce import reproduce_command
 from rido.cli.study import study_command
+from rido.cli.suite import suite_command
+from rido.cli.watch import watch_command
 
 _UsageError: Any = typer.BadParameter.__base__  # its module is not public
 
@@ -83,8 +86,11 @@ def _options(
 
 app.command("evaluate")(evaluate_command)
 app.command("compare")(compare_command)
+app.command("suite")(suite_command)
 app.command("plan")(plan_command)
 app.command("report")(report_command)
+app.command("watch")(watch_command)
+app.command("card")(card_command)
 app.command("study")(study_command)
 app.command("reproduce")(reproduce_command)
 app.command("envs")(envs_command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,6 +42,7 @@ from rido.cli.options import (
 from rido.core.digits import with_interval
 from rido.evaluation.compare import compare
 from rido.evaluation.gate import Gate, GateName, Outcome, Verdict
+from rido.plots.markdown import escaped, table
 from rido.policies.files import named_policies, parse_policies
 
 if TYPE_CHECKING:
@@ -210,20 +210,15 @@ def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
         The verdict, the summary's first line, a table of all policies, and warnings.
     """
     head, *_ = comparison.summary().splitlines()
-    lines = [f"**{_escaped(verdict)}**", ""] if verdict else []
-    lines += [_escaped(head), ""]
-    columns, *rows = ([_escaped(cell) for cell in row] for row in _rows(comparison))
-    lines += [f"| {' | '.join(row)} |" for row in (columns, ["---", *("---:" for _ in columns[1:])], *rows)]
+    lines = [f"**{escaped(verdict)}**", ""] if verdict else []
+    lines += [escaped(head), ""]
+    columns, *rows = _rows(comparison)
+    lines += table(columns, rows)
     lines += ["", comparison.rewards.describe(*comparison.ranking[:2])]
     if comparison.seed is not None:
         lines[-1] += f", seed {comparison.seed}"
-    lines += [line for warning in comparison.warnings for line in ("", f"Warning: {_escaped(warning)}")]
+    lines += [line for warning in comparison.warnings for line in ("", f"Warning: {escaped(warning)}")]
     return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    """Returns a text in which Markdown finds no markup, on one line."""
-    return re.sub(r"([\\`*_\[\]<>|~#&])", r"\\\1", " ".join(text.split()))
 
 
 def _rows(comparison: Comparison) -> list[tuple[str, ...]]:

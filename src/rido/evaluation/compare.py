@@ -108,10 +108,12 @@ def compare(
     race = Race(tuple(named), **settings)
     if seed is not None:
         seed = checks.integer("seed", seed, least=0)
-    make: Any = factory.simulator_kind(simulator, workers, step_timeout)
-    make = partial(
-        make,
+    lineup = make_lineup(
         env,
+        named,
+        simulator=simulator,
+        workers=workers,
+        step_timeout=step_timeout,
         horizon=horizon,
         gamma=gamma,
         env_kwargs=env_kwargs,
@@ -121,7 +123,6 @@ def compare(
         **({} if reseed else {"reseed": False}),
         **({} if trust else {"trust": False}),
     )
-    lineup = Lineup(make, named, switching=factory.switches_policies(simulator))
     record = None
     warnings: tuple[str, ...] = ()
     try:
@@ -160,6 +161,31 @@ def compare(
         reproducible=not notes,
         notes=(*notes, *warnings),
     )
+
+
+def make_lineup(
+    env: Any,
+    policies: Mapping[str, Any],
+    *,
+    simulator: SimulatorName | Callable[..., Simulator] | None,
+    workers: int,
+    step_timeout: float | None,
+    **settings: Any,
+) -> Lineup:
+    """Returns simulators of several policies in one environment.
+
+    Args:
+        env: the environment.
+        policies: by name.
+        simulator: as in :func:`rido.evaluate`.
+        workers: as in :func:`rido.evaluate`.
+        step_timeout: as in :func:`rido.evaluate`.
+        **settings: further arguments of the simulator.
+    """
+    if simulator is None and factory.is_in_jax(env):
+        simulator = "jax"
+    make: Any = partial(factory.simulator_kind(simulator, workers, step_timeout), env, **settings)
+    return Lineup(make, policies, switching=factory.switches_policies(simulator))
 
 
 def _collect(

@@ -225,9 +225,6 @@ class Comparison:
 def bounds_at(level: float, difference: Estimate, rewards: Rewards, name: str, other: str) -> tuple[float, float]:
     """Returns the bounds on the difference of two policies, each of which fails with this probability.
 
-    A rare event may favour either policy. So the skewness of what was seen tells nothing, and both sides allow for one
-    more of the largest contribution.
-
     Args:
         level: the probability; bounds are infinite where it is 0.
         difference: the estimated difference.
@@ -239,13 +236,22 @@ def bounds_at(level: float, difference: Estimate, rewards: Rewards, name: str, o
         return -math.inf, math.inf
     if isinstance(difference, TwoValuedEstimate):
         return difference.interval(1 - 2 * level)
-    half_width = replace(difference, skewness=0.0).half_width(1 - 2 * level)
+    half_width = half_width_at(level, difference)
     if difference.nothing_varied and difference.value == 0:
         # As where the rewards of one policy never varied, see Estimate.interval: n trajectories exclude outcomes more
         # frequent than log(1 / level) / n, which change a return by at most twice its value.
         size = abs(rewards.estimate(name).value) + abs(rewards.estimate(other).value) or math.inf
         half_width = size * min(1.0, -math.log(level) / float(difference.schedule.counts[-1]))
     return difference.value - half_width, difference.value + half_width
+
+
+def half_width_at(level: float, difference: Estimate) -> float:
+    """Returns how far the bounds are from a difference, each of which fails with this probability.
+
+    A rare event may favour either policy. So the skewness of what was seen tells nothing, and both sides allow for one
+    more of the largest contribution.
+    """
+    return math.inf if level == 0 else replace(difference, skewness=0.0).half_width(1 - 2 * level)
 
 
 def _plain(entry: Any) -> Any:

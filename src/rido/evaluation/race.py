@@ -22,7 +22,8 @@ from rido.strategies import Adaptive
 
 _PILOT = 5.0  # trajectories of the first round
 _GROWTH = 0.2  # transitions of a round, as a share of those spent before it: small differences want many looks
-_LEAST_LOOK = 8.0  # degrees of freedom of a difference before it may decide anything
+LEAST_LOOK = 8.0
+"""Degrees of freedom of a difference before it may decide anything."""
 
 
 class Race:
@@ -86,7 +87,7 @@ class Race:
                 f"budget must pay for 2 full-length trajectories of each policy, {least * len(self.names)} transitions "
                 f"in all, got {self.budget}"
             )
-        self._plan = _DifferencePlan(horizon=horizon, budget=share, gamma=gamma)
+        self._plan = PairedPlan(horizon=horizon, budget=share, gamma=gamma)
         checks.choice("starts", starts, get_args(Starts))
         self._plan.divide(replicated=starts == "sobol")
         self._looks = Looks((1 - self.confidence) / len(self.names))
@@ -188,7 +189,7 @@ class Race:
             leader = self._leader = ahead
             signals = self._differences_to(leader)
             rivals = {name: self._plan.division.estimate(signal) for name, signal in signals.items()}
-        tested = {name: rival for name, rival in rivals.items() if rival.degrees_of_freedom >= _LEAST_LOOK}
+        tested = {name: rival for name, rival in rivals.items() if rival.degrees_of_freedom >= LEAST_LOOK}
         if tested:
             planned = next(iter(rivals.values())).schedule.transitions  # of each policy in the race
             self._level = self._looks.level(planned, 1.0 if last else self.spent / self.budget)
@@ -202,7 +203,7 @@ class Race:
             self._best = leader
         self._settled = last or self._best is not None
         if not self._settled:
-            hardest = min(left, key=lambda name: _certainty(left[name]))
+            hardest = min(left, key=lambda name: certainty(left[name]))
             self._plan.follow(signals[hardest])
 
     def _differences_to(self, leader: str) -> dict[str, list[RewardMoments]]:
@@ -211,8 +212,8 @@ class Race:
         return {name: self._rewards.moments({name: 1.0, leader: -1.0}) for name in others}
 
 
-class _DifferencePlan(Adaptive):
-    """Plans the lengths of trajectories by a difference of two policies, in rounds that do not depend on the budget."""
+class PairedPlan(Adaptive):
+    """Plans the lengths of paired trajectories by a signal of theirs, in rounds that do not depend on the budget."""
 
     def _pilot_size(self) -> float:
         return _PILOT
@@ -221,7 +222,7 @@ class _DifferencePlan(Adaptive):
         return max(_GROWTH * self.spent, self.horizon)
 
 
-def _certainty(difference: Estimate) -> float:
+def certainty(difference: Estimate) -> float:
     """Returns how many standard errors a difference is from 0."""
     if difference.nothing_varied:
         return math.inf if difference.value else 0.0

@@ -32,6 +32,7 @@ from rido.storage.runfile import (
     REMARKS,
     REWARD_RANGE,
     SOBOL_RESETS,
+    SUITE_TASK,
     RunFile,
     RunFileError,
 )
@@ -82,6 +83,8 @@ def read_run(path: str | Path) -> RecordedRun:
     with RunFile.read(path) as file:
         if COMPARISON in file.configuration:
             raise RunFileError(f"run file {path} is of a comparison, not of an evaluation")
+        if SUITE_TASK in file.configuration:
+            raise RunFileError(f"run file {path} is of a suite: rido suite writes a report of each of its runs")
         milestones = list(file.progress())
         finished = {milestone.round for milestone in milestones}
         pieces = [piece for piece in file.pieces() if piece.round in finished]

@@ -6,6 +6,7 @@ picture is one more function in :mod:`rido.plots.pictures`, of a comparison of p
 """
 
 from rido.plots.comparison import plot_differences, plot_exits, plot_intervals
+from rido.plots.leaderboard import plot_scores
 from rido.plots.pictures import plot_comparison, plot_estimates, plot_schedule, plot_schedules, plot_weights
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "plot_intervals",
     "plot_schedule",
     "plot_schedules",
+    "plot_scores",
     "plot_weights",
 ]

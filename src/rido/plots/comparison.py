@@ -30,9 +30,9 @@ def plot_intervals(comparison: Comparison, ax: Axes | None = None) -> Axes:
     Returns:
         The axes.
     """
-    ax = _rows(comparison, comparison.ranking, ax)
+    ax = rows_of(comparison.ranking, ax)
     found = [(estimate.value, *comparison.interval(name)) for name, estimate in comparison.values.items()]
-    _bars(ax, comparison, comparison.ranking, found)
+    draw_intervals(ax, found, [_colour(comparison, name) for name in comparison.ranking])
     ax.set_xlabel(f"return, {100 * comparison.confidence:g}% intervals")
     return ax
 
@@ -48,7 +48,7 @@ def plot_exits(comparison: Comparison, ax: Axes | None = None) -> Axes:
     Returns:
         The axes.
     """
-    ax = _rows(comparison, comparison.ranking, ax)
+    ax = rows_of(comparison.ranking, ax)
     for row, name in enumerate(comparison.ranking):
         end, colour = comparison.eliminated.get(name, comparison.transitions), _colour(comparison, name)
         ax.plot([0, end], [row, row], color=colour)
@@ -72,25 +72,25 @@ def plot_differences(comparison: Comparison, ax: Axes | None = None) -> Axes:
         The axes.
     """
     leader, *others = comparison.ranking
-    ax = _rows(comparison, others, ax)
+    ax = rows_of(others, ax)
     found = [(comparison.difference(name, leader).value, *comparison.bounds(name, leader)) for name in others]
-    _bars(ax, comparison, others, found)
+    draw_intervals(ax, found, [_colour(comparison, name) for name in others])
     ax.axvline(0, color=ax.xaxis.label.get_color(), **REFERENCE)
     ax.set_xlabel(f"difference to the best, {100 * comparison.confidence:g}%")
     return ax
 
 
-def picture_height(comparison: Comparison) -> float:
+def picture_height(policies: int) -> float:
     """Returns the height of a picture with a row for each policy, in inches."""
-    return 0.7 + 0.2 * max(4, len(comparison.ranking))
+    return 0.7 + 0.2 * max(4, policies)
 
 
-def _rows(comparison: Comparison, names: Sequence[str], ax: Axes | None) -> Axes:
+def rows_of(names: Sequence[str], ax: Axes | None) -> Axes:
     """Returns axes with a row for each name, the first on top."""
     if ax is None:
         import matplotlib.pyplot as plt
 
-        _, ax = plt.subplots(figsize=(6.4, picture_height(comparison)), layout="constrained")
+        _, ax = plt.subplots(figsize=(6.4, picture_height(len(names))), layout="constrained")
     ax.set_yticks(range(len(names)), [_shortened(name) for name in names], parse_math=False)
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
@@ -100,12 +100,12 @@ def _rows(comparison: Comparison, names: Sequence[str], ax: Axes | None) -> Axes
     return ax
 
 
-def _bars(ax: Axes, comparison: Comparison, names: Sequence[str], found: Sequence[tuple[float, float, float]]) -> None:
+def draw_intervals(ax: Axes, found: Sequence[tuple[float, float, float]], colours: Sequence[str]) -> None:
     """Draws a value and its interval in each row. Where an interval has no end there is only the value."""
-    for row, (name, (value, low, high)) in enumerate(zip(names, found, strict=True)):
+    for row, ((value, low, high), colour) in enumerate(zip(found, colours, strict=True)):
         known = math.isfinite(low) and math.isfinite(high)
         reach: Any = [[value - low], [high - value]] if known else None
-        ax.errorbar([value], [row], xerr=reach, marker="o", color=_colour(comparison, name))
+        ax.errorbar([value], [row], xerr=reach, marker="o", color=colour)
 
 
 def _colour(comparison: Comparison, name: str) -> str:

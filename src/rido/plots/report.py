@@ -41,7 +41,7 @@ def write_report(run: RecordedRun, output: str | Path) -> None:
         run: what :func:`rido.evaluation.recorded.read_run` read.
         output: the HTML file to write.
     """
-    _write(report_html(run), output)
+    write_page(report_html(run), output)
 
 
 def write_comparison(comparison: Comparison, output: str | Path, verdict: str | None = None) -> None:
@@ -52,10 +52,11 @@ def write_comparison(comparison: Comparison, output: str | Path, verdict: str | 
         output: the HTML file to write.
         verdict: what a gate decided, in one line.
     """
-    _write(comparison_html(comparison, verdict), output)
+    write_page(comparison_html(comparison, verdict), output)
 
 
-def _write(page: str, output: str | Path) -> None:
+def write_page(page: str, output: str | Path) -> None:
+    """Writes a page to a file."""
     try:
         Path(output).write_text(page, encoding="utf-8")
     except OSError as error:
@@ -68,14 +69,15 @@ def report_html(run: RecordedRun) -> str:
     pictures = {"Samples per time step": partial(plot_schedule, evaluation.schedule)}
     if run.weights.size:
         pictures["Weight of each time step in the variance"] = partial(plot_weights, run.weights)
-    pictures["Estimate against transitions"] = partial(plot_estimates, run.transitions, run.estimates, label="")
-    return _template("report.html").render(
+    if len(run.estimates) != 1:  # of a run in a suite, only the last one is known
+        pictures["Estimate against transitions"] = partial(plot_estimates, run.transitions, run.estimates, label="")
+    return template("report.html").render(
         evaluation=evaluation,
         interval=evaluation.interval(),
         shown=to_digits(evaluation.value, *evaluation.interval()),
         guaranteed=to_digits(evaluation.value, *(evaluation.guaranteed_interval or (math.nan, math.nan))),
         uniform=uniform if math.isfinite(uniform) and evaluation.strategy != "uniform" else None,
-        pictures={title: _svg(draw, title, (3.8, 2.5)) for title, draw in pictures.items()},
+        pictures={title: draw_svg(draw, title, (3.8, 2.5)) for title, draw in pictures.items()},
         configuration=run.configuration,
     )
 
@@ -87,18 +89,18 @@ def comparison_html(comparison: Comparison, verdict: str | None = None) -> str:
         "Paired differences to the best": plot_differences,
         "Who dropped out when": plot_exits,
     }
-    inches = (3.8, picture_height(comparison))
-    return _template("comparison.html").render(
+    inches = (3.8, picture_height(len(comparison.ranking)))
+    return template("comparison.html").render(
         found=comparison.to_dict(),
         summary=comparison.summary().splitlines(),
         verdict=verdict,
-        pictures={title: _svg(partial(draw, comparison), title, inches) for title, draw in pictures.items()},
+        pictures={title: draw_svg(partial(draw, comparison), title, inches) for title, draw in pictures.items()},
     )
 
 
 def require_extras() -> None:
     """Makes sure, before any work is done, that what a report needs is installed."""
-    _template("page.html")
+    template("page.html")
     with style(extra="report"):
         pass
 
@@ -107,13 +109,20 @@ def evaluation_html(evaluation: Evaluation) -> str:
     """Returns a result as HTML for notebooks: the summary and, where matplotlib is installed, the schedule."""
     lines = "<br>".join(html.escape(line) for line in evaluation.summary().splitlines())
     try:
-        picture = _svg(partial(plot_schedule, evaluation.schedule), "Samples per time step", (4.4, 1.5))
+        picture = draw_svg(partial(plot_schedule, evaluation.schedule), "Samples per time step", (4.4, 1.5))
     except ImportError:
         return f"<div><p>{lines}</p></div>"
     return f'<div><p>{lines}</p><div style="max-width:30em">{picture}</div></div>'
 
 
-def _svg(draw: Callable[..., Axes], title: str, inches: tuple[float, float]) -> str:
+def draw_svg(draw: Callable[..., Axes], title: str, inches: tuple[float, float]) -> str:
+    """Returns a picture as an SVG element.
+
+    Args:
+        draw: draws into the axes ``ax``.
+        title: as in :func:`svg_element`.
+        inches: width and height.
+    """
     with style(PAGE_SETTINGS, extra="report"):
         from matplotlib.figure import Figure
 
@@ -142,7 +151,8 @@ def svg_element(figure: Figure, title: str) -> str:
     return f"{tag}<title>{name}</title>{content}"
 
 
-def _template(name: str) -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
+    """Returns a template of this folder, in which all that is inserted is escaped."""
     try:
         import jinja2
     except ImportError as error:
@@ -153,11 +163,11 @@ def _template(name: str) -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    environment.filters["number"] = _number
+    environment.filters["number"] = number_text
     return environment.get_template(name)
 
 
-def _number(value: Any, digits: int = 6) -> str:
+def number_text(value: Any, digits: int = 6) -> str:
     """Writes a number for people: thousands separated, so many digits at most."""
     if isinstance(value, int):
         return f"{value:,}"

@@ -43,6 +43,9 @@ NOTES = "notes"
 COMPARISON = "policies compared"
 """Name in the configuration of the names of the policies, where the run is a comparison."""
 
+SUITE_TASK = "suite task"
+"""Name in the configuration of the name of a task, where the file has a policy's trajectories in a suite."""
+
 REMARKS = "remarks"
 """Name in the configuration of what else a reader of the result may want to know."""
 
@@ -279,9 +282,7 @@ class RunFile:
     def progress(self) -> Iterator[Milestone]:
         """Read the state of the run after each finished round."""
         for row in self._rows("progress"):
-            entries: list[Any] = [math.nan if entry is None else entry for entry in row[:-1]]
-            entries.append(tuple(json.loads(row[-1])))
-            yield Milestone(*entries)
+            yield milestone_from(row)
 
     def close(self) -> None:
         self._database.close()
@@ -374,6 +375,13 @@ class RunFile:
                     f"run file {self.path} is of another run: its {difference}; "
                     "give another file name to start a new run"
                 )
+
+
+def milestone_from(row: Sequence[Any]) -> Milestone:
+    """Return the milestone that a row of the table ``progress`` holds, without its checksum."""
+    entries: list[Any] = [math.nan if entry is None else entry for entry in row[:-1]]
+    entries.append(tuple(json.loads(row[-1])))
+    return Milestone(*entries)
 
 
 def _place(path: Path) -> tuple[int, int] | None:

@@ -69,6 +69,13 @@ def test_several_policies_act_by_turns(cluster):
     assert told | {"seconds": 0} == expected | {"seconds": 0}
 
 
+def test_the_tasks_of_a_suite_share_a_cluster(cluster):
+    """Six actors in three tasks on four processors."""
+    tasks = {name: rido.Task("Pendulum-v1", gamma=0.9, horizon=steps) for steps, name in enumerate("abc", 5)}
+    suite = rido.Suite(tasks, {"agent": "rido:pendulum", "random": "random"}, budget=400)
+    assert suite.run(simulator="ray", workers=2).to_dict() == suite.run().to_dict()
+
+
 def test_killed_actors_change_nothing(cluster, expected):
     with RaySimulator(SLOW, zeros, num_actors=3, horizon=40) as simulator:
 

@@ -1,0 +1,329 @@
+"""SuiteRace: spends one budget over tasks, policies and steps at once, for the means over tasks and their ranking."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core import checks
+from rido.core.allocation import Array
+from rido.core.moments import RewardMoments
+from rido.core.trajectories import Trajectories, positions
+from rido.evaluation.comparison import half_width_at
+from rido.evaluation.leaderboard import Leaderboard, Task
+from rido.evaluation.looks import Looks
+from rido.evaluation.paired import PairedRewards
+from rido.evaluation.race import LEAST_LOOK, PairedPlan, certainty
+from rido.strategies.planning import learn
+
+_VALUES = 0.75  # share of the budget that is spent on the values of all policies, before the ranking
+_GROWTH = 0.2  # transitions of a round, as a share of those spent before it
+_HEDGE = 0.1  # share of a round that is spent on equally many trajectories of all policies and tasks
+_PRIOR = 10.0  # full-length trajectories that the spread of the other policies in a task counts as
+_RELEARN = 1.2  # a spread is learned anew when its trajectories have grown by this factor
+
+
+@dataclass(frozen=True)
+class Request:
+    """Trajectories of a policy in a task that are to be collected.
+
+    Attributes:
+        first: index of the first one in the task; the others follow.
+        lengths: planned length of each.
+    """
+
+    first: int
+    lengths: NDArray[np.int64]
+
+
+class SuiteRace:
+    """Asks for paired trajectories of several policies in several tasks, until the ranking is sure.
+
+    The score of a policy is the weighted mean of its normalised returns over the tasks. Each task has one sequence of
+    planned lengths, and every policy takes a beginning of it: trajectory i has the same length and the same seed for
+    all policies. How far a policy goes in a task is decided by what a transition buys there: x transitions leave a
+    variance of about ``S^2 / x`` with the best lengths (see :class:`rido.strategies.planning.Lesson`).
+
+    1.  **Values.** A part of the budget is spread over tasks and policies in proportion to ``w S`` (Neyman's
+        allocation), with the weight w of the task and the spread S of the policy in it. That minimises the sum of the
+        variances of all scores.
+    2.  **Ranking.** The rest goes to pairs of policies whose order is not sure yet, the clearest first, spread over the
+        tasks by the spread of their difference. A policy whose order to all others is sure gets no more. It ends when
+        the order of all pairs is sure.
+
+    With K policies and ``alpha = 1 - confidence``, the bound on the difference of a pair fails on one side with a
+    probability of ``alpha / (K (K - 1) / 2)`` over all looks, spent as :class:`rido.evaluation.looks.Looks` says. So
+    with the confidence no order is called sure that is wrong.
+
+    Args:
+        tasks: by name, each with its horizon.
+        names: of the policies, 2 to 100.
+        budget: transitions for all tasks and policies together; never exceeded.
+        confidence: probability that every order that is called sure is right.
+    """
+
+    def __init__(
+        self, tasks: Mapping[str, Task], names: Sequence[str], *, budget: int, confidence: float = 0.95
+    ) -> None:
+        self.tasks, self.names = dict(tasks), tuple(names)
+        if not 2 <= len(set(self.names)) == len(self.names) <= 100:
+            raise ValueError(f"policies must be 2 to 100 different ones, got {len(self.names)}: {names!r:.200}")
+        if not self.tasks:
+            raise ValueError("tasks must be at least 1, got none")
+        self.budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
+        self.confidence = checks.probability("confidence", confidence)
+        steps = sum(task.steps for task in self.tasks.values())
+        if self.budget < (least := 2 * steps * len(self.names)):
+            raise ValueError(
+                f"budget must pay for 2 full-length trajectories of each policy in each task, {least} transitions in "
+                f"all, got {self.budget}"
+            )
+        share = self.budget / len(self.names) / steps  # full-length trajectories, spread evenly
+        self._open = {name: _OpenTask(task, self.names, int(share * task.steps)) for name, task in self.tasks.items()}
+        self._undecided = list(combinations(self.names, 2))
+        self._looks = {pair: Looks((1 - self.confidence) / len(self._undecided)) for pair in self._undecided}
+        self._levels: dict[tuple[str, str], float] = {}
+        self._sure: set[tuple[str, str]] = set()
+        self._asked: dict[str, dict[str, Request]] = {}
+        self._over = False
+
+    @property
+    def spent(self) -> int:
+        """Transitions taken so far, of all policies in all tasks."""
+        return sum(task.rewards.transitions for task in self._open.values())
+
+    @property
+    def undecided(self) -> int:
+        """Number of pairs whose order is not sure yet."""
+        return len(self._undecided)
+
+    def ask(self) -> dict[str, dict[str, Request]] | None:
+        """Returns the trajectories to collect, by task and policy; None when it is over."""
+        if not self._asked and not self._over:
+            self._asked = self._plan() if self.spent else {name: task.pilot() for name, task in self._open.items()}
+            if not self._asked:
+                self._look(last=True)
+                self._over = True
+        return None if self._over else self._asked
+
+    def tell(self, trajectories: Mapping[str, Mapping[str, Trajectories]]) -> None:
+        """Takes in the trajectories last asked for.
+
+        Args:
+            trajectories: by task and policy, in the order of the request.
+        """
+        if not self._asked:
+            raise ValueError("tell() was called before ask()")
+        for name, requests in self._asked.items():
+            for policy, request in requests.items():
+                told = trajectories.get(name, {}).get(policy)
+                if told is None or not np.array_equal(told.lengths, request.lengths):
+                    raise ValueError(f"trajectories of {policy} in {name} must have the lengths that were asked for")
+                self._open[name].add(policy, told)
+        self._asked = {}
+        if self.spent >= _VALUES * self.budget:
+            self._look(last=False)
+
+    def result(self) -> Leaderboard:
+        """Returns what is known so far."""
+        return self._board().ranked()
+
+    def _board(self) -> Leaderboard:
+        return Leaderboard(
+            tasks=self.tasks,
+            rewards={name: task.rewards for name, task in self._open.items()},
+            ranking=self.names,
+            sure=frozenset(self._sure),
+            levels=dict(self._levels),
+            confidence=self.confidence,
+            budget=self.budget,
+        )
+
+    def _plan(self) -> dict[str, dict[str, Request]]:
+        """Returns the next trajectories, which bring all tasks and policies closest to their shares."""
+        board = self._board()
+        # After the first look there is a level. Then each round is for one pair, both of which count as one column.
+        pair = max(self._undecided, key=lambda one: certainty(board.difference(*one))) if self._levels else None
+        columns = [(name,) for name in self.names] if pair is None else [pair]
+        each = len(columns[0])  # policies of a column
+        left = float((self.budget - self.spent) // each)
+        if left == 0:
+            return {}
+        size = min(left, max(_GROWTH * self.spent, max(task.horizon for task in self._open.values())) / each)
+        factors = np.array([abs(task.factor) for task in self.tasks.values()])
+        spreads = np.array([[task.spread(column) for column in columns] for task in self._open.values()])
+        spent = np.array([[task.spent(column) for column in columns] for task in self._open.values()])
+        planned = np.array([[float(task.planned(column)) for column in columns] for task in self._open.values()])
+        costs = np.array([[float(task.horizon)] * len(columns) for task in self._open.values()])
+        products = factors[:, None] * _shrunk(spreads, planned / costs)
+        shares = costs / costs.sum()
+        if products.sum() > 0:
+            shares = (1 - _HEDGE) * products / products.sum() + _HEDGE * shares
+        now, later = (_lacking(spent, shares, amount) for amount in (size, left))
+        most = np.unravel_index(now.argmax(), now.shape)
+        now[most] = max(now[most], min(float(costs[most]), left))
+        now[now < costs] *= now[now < costs] == now[most]  # the others wait until a trajectory is due
+        steps = now * planned / spent  # more than transitions where trajectories end early
+        steps *= min(1.0, left / float(steps.sum()))
+        asked = {}
+        for row, (name, task) in enumerate(self._open.items()):
+            wanted = {column: float(steps[row, index]) for index, column in enumerate(columns) if now[row, index] > 0}
+            if wanted and (requests := task.requests(wanted, float(later[row].max()))):
+                asked[name] = requests
+        return asked
+
+    def _look(self, *, last: bool) -> None:
+        """Finds pairs whose order is sure."""
+        board = self._board()
+        for pair in list(self._undecided):
+            difference = board.difference(*pair)
+            if difference.degrees_of_freedom < LEAST_LOOK or not math.isfinite(difference.standard_error):
+                continue
+            planned = sum(task.planned(pair) for task in self._open.values())
+            self._levels[pair] = self._looks[pair].level(planned, 1.0 if last else self.spent / self.budget)
+            if abs(difference.value) > half_width_at(self._levels[pair], difference):
+                self._sure.add(pair if difference.value > 0 else pair[::-1])
+                self._undecided.remove(pair)
+        self._over = last or not self._undecided
+
+
+class _OpenTask:
+    """One task: its sequence of planned lengths, how far each policy is in it, and the rewards."""
+
+    def __init__(self, task: Task, names: Sequence[str], budget: int) -> None:
+        self.horizon, self._names = task.steps, tuple(names)
+        self._plan = _TaskPlan(horizon=task.steps, budget=budget, gamma=task.gamma)
+        self.rewards = PairedRewards(names, horizon=task.steps, gamma=task.gamma, division=self._plan.division)
+        self._lengths = self._teams = np.zeros(0, dtype=np.int64)  # of the sequence
+        self._taken = dict.fromkeys(names, 0)  # trajectories of each policy
+        self._spreads: dict[tuple[str, ...], tuple[int, float]] = {}  # by signal: trajectories behind it, spread
+
+    def pilot(self) -> dict[str, Request]:
+        """Returns the first trajectories, the same of all policies."""
+        self._extend(*self._plan.extend(0.0))
+        return {name: Request(0, self._lengths) for name in self._names}
+
+    def add(self, name: str, batch: Trajectories) -> None:
+        """Adds the next trajectories of a policy."""
+        first = self._taken[name]
+        self._taken[name] += len(batch)
+        self.rewards.add({name: batch}, self._teams[first : first + len(batch)])
+
+    def spread(self, column: tuple[str, ...]) -> float:
+        """Returns the spread S of a policy's return, or of the difference of two."""
+        count = min(self._taken[name] for name in column)
+        known, spread = self._spreads.get(column, (0, 0.0))
+        if count >= _RELEARN * known:
+            budget = 2.0 * max(self.spent(column), 2 * self.horizon)
+            spread = learn(_union(self._moments(column)), budget=budget).spread
+            self._spreads[column] = (count, spread)
+        return spread
+
+    def spent(self, column: tuple[str, ...]) -> float:
+        """Returns the transitions of a policy; of two, those of the trajectories that both have, for each of them."""
+        count = min(self._taken[name] for name in column)
+        taken = sum(self.rewards.transitions_of(name) * count / self._taken[name] for name in column)
+        return taken / len(column)
+
+    def planned(self, column: tuple[str, ...]) -> int:
+        """Returns the planned steps of the trajectories that all these policies have."""
+        return int(self._lengths[: min(self._taken[name] for name in column)].sum())
+
+    def requests(self, wanted: Mapping[tuple[str, ...], float], later: float) -> dict[str, Request]:
+        """Returns the next trajectories of policies.
+
+        Args:
+            wanted: steps to plan for each policy, or for each of two up to the same trajectory.
+            later: transitions that one policy may still get in all.
+        """
+        ends = np.cumsum(self._lengths)
+        goals = {column: self.planned(column) + steps for column, steps in wanted.items()}
+        beyond = max(goals.values()) - float(ends[-1])
+        if beyond > 0:
+            farthest = max(self._names, key=lambda name: (self._taken[name], self.spread((name,))))
+            column = next((column for column in wanted if len(column) > 1), (farthest,))
+            self._extend(*self._plan.extend(beyond, self._moments(column), int(max(beyond, later))))
+            ends = np.cumsum(self._lengths)
+        found = {}
+        for column, goal in goals.items():
+            reach = int(np.searchsorted(ends, goal + 1e-6, side="right"))
+            for name in column:
+                if reach > (first := self._taken[name]):
+                    found[name] = Request(first, self._lengths[first:reach])
+        return found
+
+    def _moments(self, column: tuple[str, ...]) -> list[RewardMoments]:
+        return self.rewards.moments(dict(zip(column, (1.0, -1.0), strict=False)))
+
+    def _extend(self, lengths: NDArray[np.int64], teams: NDArray[np.int64]) -> None:
+        self._lengths = np.concatenate([self._lengths, lengths])
+        self._teams = np.concatenate([self._teams, teams])
+
+
+class _TaskPlan(PairedPlan):
+    """Plans a sequence of lengths, piece by piece."""
+
+    _size = 0.0
+
+    def extend(
+        self, size: float, teams: Sequence[RewardMoments] = (), later: int = 0
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the next lengths of the sequence, in an order of which every part is a fair sample, and their teams.
+
+        Args:
+            size: transitions that they are to take; a pilot has a size of its own.
+            teams: moments of the signal to plan by, for each team; none for the pilot.
+            later: transitions that this and what follows may take.
+        """
+        if teams:
+            self.follow(teams)
+            self.change_budget(self.spent + later)
+        self._size = size
+        schedule = self.ask()
+        if schedule is None:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        lengths = schedule.lengths
+        by_length = schedule.trajectories_by_length
+        places = (positions(by_length[by_length > 0][::-1]) + 0.5) / by_length[lengths - 1]
+        lengths = lengths[np.argsort(places, kind="stable")]
+        dealt = self.dealt(lengths)
+        self._asked = None  # what the trajectories tell comes by follow()
+        return lengths, dealt
+
+    def _phase_size(self) -> float:
+        return max(self._size, float(self.horizon))
+
+
+def _lacking(spent: Array, shares: Array, amount: float) -> Array:
+    """Returns how to spread an amount so that all that is spent comes as close to the shares as it can."""
+    lacking = np.maximum(shares * (float(spent.sum()) + amount) - spent, 0.0)
+    spread: Array = lacking * (amount / lacking.sum())
+    return spread
+
+
+def _shrunk(spreads: Array, trajectories: Array) -> Array:
+    """Returns spreads that are drawn towards those of the other policies in the same task.
+
+    A policy whose few trajectories happened to be alike would otherwise get no more of them, and keep the too small
+    error and the too good value that they show.
+
+    Args:
+        spreads: a row for each task, a column for each policy.
+        trajectories: what each spread rests on.
+    """
+    squares = spreads**2
+    common = np.sum(trajectories * squares, axis=1, keepdims=True) / np.sum(trajectories, axis=1, keepdims=True)
+    shrunk: Array = np.sqrt((trajectories * squares + _PRIOR * common) / (trajectories + _PRIOR))
+    return shrunk
+
+
+def _union(teams: Sequence[RewardMoments]) -> RewardMoments:
+    union = RewardMoments(teams[0].horizon, gamma=teams[0].gamma)
+    for team in teams:
+        union.merge(team)
+    return union
