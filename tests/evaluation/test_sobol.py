@@ -87,12 +87,12 @@ class TestReplicates:
 
 @pytest.mark.parametrize("critic", [None, "fit"])
 def test_the_estimate_is_right_and_its_interval_holds(critic):
-    """25 runs: the mean is off by more than 5 standard errors in 1 of 20,000, fewer than 19 hold in 1 of 10,000."""
+    """15 runs: the mean is off by more than 5 standard errors in 1 of 5,000, fewer than 10 hold in 1 of 10,000."""
     truth = Mortal.expected_return(HORIZON, GAMMA, DEATH)
     results = [mortal(seed=seed, critic=critic, budget=1000, max_resets=320) for seed in range(15)]
     errors = np.array([result.value for result in results]) - truth
-    assert abs(errors.mean()) < 5 * errors.std(ddof=1) / 5
-    assert sum(low < truth < high for low, high in (result.interval() for result in results)) >= 19
+    assert abs(errors.mean()) < 5 * errors.std(ddof=1) / np.sqrt(15)
+    assert sum(low < truth < high for low, high in (result.interval() for result in results)) >= 10
 
 
 def test_even_starts_pay_where_the_start_decides():

@@ -109,12 +109,12 @@ class Learner:
     def starts(self) -> Floats:
         """Values of the first observations of all trajectories, by the critic of their team."""
         parts = [
-            self._shares[team] @ applied.starts
-            for team in range(len(self._sums))
+            shares @ applied.starts
+            for team, shares in enumerate(self._shares)
             for group in self._groups(team)
             for applied in self._applied[group]
         ]
-        return np.concatenate(parts)
+        return np.concatenate(parts) if parts else np.zeros(0)
 
     def critic(self) -> Critic | None:
         """The mean of the teams' critics, whose expectation over starts the estimate needs; None if none is used."""

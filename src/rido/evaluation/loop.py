@@ -197,6 +197,7 @@ def _run(
         trajectories=collector.trajectories,
         **uniform_transitions(collector.plain, estimate),
         strategy=type(strategy).__name__.lower(),
+        starts="sobol" if task.sobol else "random",
         environment=environment,
         policy=policy,
         normalisation=normalisation,

@@ -146,6 +146,7 @@ def read_run(path: str | Path) -> RecordedRun:
         trajectories=sum(len(piece.trajectories) for piece in pieces),
         **uniform_transitions(plain, last),
         strategy=configuration["strategy"],
+        starts=configuration["starts"],
         environment=configuration["environment"],
         policy=configuration["policy"],
         normalisation=normalisation,

@@ -28,8 +28,7 @@ class Evaluation:
 
     Attributes:
         estimate: the estimated return with its error bars.
-        schedule: planned samples of each time step that the estimate rests on; the pilot that a critic was fitted on
-            is not among them.
+        schedule: planned samples of each time step that the estimate rests on.
         transitions: transitions taken in all, with what resets cost where they do.
         trajectories: trajectories collected.
         uniform_transitions: transitions that full-length trajectories alone would need for the same standard
@@ -37,6 +36,7 @@ class Evaluation:
         uniform_transitions_interval: its 95% interval.
         normalisation: what was done to the agent's observations, such as "observations normalised by vecnormalize.pkl";
             empty where there is nothing to say.
+        starts: where starts came from, "random" or "sobol".
         strategy: name of the strategy.
         environment: name of the environment.
         policy: name of the policy.
@@ -77,6 +77,7 @@ class Evaluation:
     guaranteed_interval: tuple[float, float] | None = None
     uniform_transitions_interval: tuple[float, float] = (math.nan, math.nan)
     normalisation: str = ""
+    starts: str = "random"
 
     @property
     def value(self) -> float:
@@ -103,7 +104,8 @@ class Evaluation:
         lines = [
             f"{self.policy} in {self.environment}: {value}, 95% interval [{low}, {high}]",
             f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.schedule.horizon} "
-            f"steps, gamma {self.estimate.gamma:g}, strategy {self.strategy}",
+            f"steps, gamma {self.estimate.gamma:g}, strategy {self.strategy}"
+            + (", Sobol starts" if self.starts == "sobol" else ""),
         ]
         if self.reward_range is not None and self.guaranteed_interval is not None:
             (lowest, highest), (_, low, high) = self.reward_range, to_digits(self.value, *self.guaranteed_interval)
@@ -143,6 +145,7 @@ class Evaluation:
             "policy": self.policy,
             "normalisation": self.normalisation,
             "strategy": self.strategy,
+            "starts": self.starts,
             **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
             "confidence": 0.95,
             "gamma": self.estimate.gamma,
