@@ -17,10 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rido.core import checks
 from rido.core.allocation import fill
 from rido.core.estimate import Estimate
 from rido.core.moments import Moments, RewardMoments
@@ -44,6 +46,8 @@ _LEAST_PHASE = 0.03  # smallest phase, as a share of the budget
 _PLENTY = 200  # full-length trajectories from which on the weights are known well and phases grow longer
 _LONGER = 80  # a phase spends (n - _PLENTY) / _LONGER times what was spent, for n full-length trajectories
 _RELEARN = 1.2  # plans are made anew when the transitions spent have grown by this factor
+_LOCKSTEP_PILOT = 0.125  # largest share of the budget for a pilot that is as wide as a device in lockstep
+_IDLE = 0.05  # share of the budget that such a device leaves unspent: another phase would be all latency
 _HEDGE = 0.5  # share of a phase in full length, times the number of full-length trajectories so far
 _ENDLESS = 1e18  # transitions, the most that is forecast
 _LEAST_FREEDOM = 8.0  # degrees of freedom before ``until`` may stop a run
@@ -68,6 +72,8 @@ class Adaptive(Strategy):
             would hold at 95.5% if it were looked at only once, and no run stops before 50 trajectories.
         reset_price: what beginning a trajectory costs, in transitions. It makes short trajectories less
             attractive; the budget still counts transitions only.
+        lockstep: trajectories that a device runs in lockstep in about the time of one. Then the pilot and the phases
+            are as wide if the budget pays for it, and what is left in the end stays unspent if it is little.
 
     Example:
         >>> strategy = Adaptive(horizon=10, budget=100, gamma=0.9)
@@ -84,6 +90,7 @@ class Adaptive(Strategy):
         unbiased: bool = False,
         until: float | None = None,
         reset_price: float = 0.0,
+        lockstep: int = 0,
     ) -> None:
         if unbiased and until is not None:
             raise ValueError("until must be None where unbiased is True: stopping when it looks good is a bias")
@@ -95,7 +102,10 @@ class Adaptive(Strategy):
         self.until = None if until is None else float(until)
         self.reset_price = float(reset_price)
         self._least_trajectories = 6 if self.unbiased else 2
-        options = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
+        self.lockstep = checks.integer("lockstep", lockstep, least=0)
+        options: dict[str, Any] = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
+        if self.lockstep:
+            options["lockstep"] = self.lockstep
         super().__init__(horizon=horizon, budget=budget, gamma=gamma, **options)
 
     def _begin(self) -> None:
@@ -205,26 +215,30 @@ class Adaptive(Strategy):
         missing = pilot * self.horizon - self.spent
         if missing > 0.3 * pilot * self.horizon and not self._lessons:
             return self._pilot(missing / float(self.moments.survival.sum()), left)
+        if self.lockstep and left < _IDLE * self.budget:
+            return []
         size = self._phase_size()
         return [] if size == 0 else self._phase(size, left) or self._rest(left)
 
     def _pilot_size(self) -> float:
         """Returns how many trajectories the pilot has."""
         affordable = self.budget / self.horizon
+        wide = min(self.lockstep, _LOCKSTEP_PILOT * affordable)
         if self.until is not None:
-            return float(_LEAST_PILOT)
-        return min(max(_LEAST_PILOT, math.sqrt(affordable), _PILOT_SHARE * affordable), affordable / 2)
+            return max(_LEAST_PILOT, wide)
+        return min(max(_LEAST_PILOT, math.sqrt(affordable), _PILOT_SHARE * affordable, wide), affordable / 2)
 
     def _phase_size(self) -> float:
         """Returns the transitions of the next phase, 0 to stop."""
         size = max(_GROWTH, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
+        size = max(size, self.lockstep * self.horizon)
         if self.until is None:
             return max(size, _LEAST_PHASE * self.budget, 2 * self.horizon)
         estimate = self.estimate()
         enough = estimate.degrees_of_freedom >= _LEAST_FREEDOM and estimate.schedule.trajectories >= _LEAST_STOP
         if enough and estimate.half_width(0.95) <= self.until:
             return 0.0
-        return max(min(size, self.forecast() - self.spent), self.horizon)
+        return max(min(size, self.forecast() - self.spent), self.horizon, self.lockstep * self.horizon)
 
     def _pilot(self, trajectories: float, left: int) -> list[Counts]:
         """Returns a pilot of about so many trajectories for all teams together."""

@@ -1,0 +1,159 @@
+"""Sizes that programs are compiled for: slots that run in lockstep, and tiles of memory for what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.integer[Any]]
+
+_CPU_SLOTS = (32, 1024)
+_GPU_SLOTS = tuple(round(1024 * 2 ** (k / 2) / 64) * 64 for k in range(21))  # 1,024 to 1,048,576
+# What a step costs however few slots there are, as a number of slots (H200: 33,000 for Pendulum, 6,000 for Brax's ant).
+_CPU_LATENCY, _GPU_LATENCY = 64, 16384
+_GPU_IN_TIME_OF_ONE = 8192  # trajectories; between what Brax's ant and Pendulum have on an H200
+_BLOCKS = 16  # blocks of steps in a trajectory of full length, on a CPU
+_NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
+_NARROW_STEPS, _WIDE_STEPS = 32, 8  # steps of a block at most, on a GPU
+_TILE_CELLS = 1 << 24  # of a tile that holds many trajectories
+_LEAST_COLUMNS = 1024
+_LEAST_CELLS, _LEAST_TRAJECTORIES = 1 << 18, 1 << 12  # allocated at least, so that few sizes are compiled
+_SAMPLE = 256  # slots that stand for all when the number of slots is chosen
+
+
+@dataclass(frozen=True)
+class Device:
+    """What suits a type of device.
+
+    Attributes:
+        slots: numbers of slots, ascending; each one that is used is compiled.
+        latency: what a step costs however few slots there are, as a number of slots.
+        blocks: blocks of steps in a trajectory of full length; None for blocks of a fixed number of steps.
+        in_time_of_one: trajectories that take about as long together as one alone; 0 if one after the other is as fast.
+    """
+
+    slots: tuple[int, ...]
+    latency: int
+    blocks: int | None = None
+    in_time_of_one: int = 0
+
+    @staticmethod
+    def default(num_envs: int | None) -> Device:
+        """Returns what suits JAX's default device, with at most ``num_envs`` slots."""
+        on_cpu = jax.default_backend() == "cpu"
+        slots = _CPU_SLOTS if on_cpu else _GPU_SLOTS
+        if num_envs is not None:
+            slots = (*(size for size in slots if size < num_envs), min(num_envs, slots[-1]))
+        if on_cpu:
+            return Device(slots, _CPU_LATENCY, _BLOCKS)
+        return Device(slots, _GPU_LATENCY, in_time_of_one=min(_GPU_IN_TIME_OF_ONE, slots[-1]))
+
+    def steps(self, slots: int, horizon: int) -> int:
+        """Returns the steps of a block: few blocks where a step takes no time, short ones where trajectories wait."""
+        most = _NARROW_STEPS if slots < _NARROW else _WIDE_STEPS
+        blocks = self.blocks or -(-horizon // most)
+        return -(-horizon // blocks)
+
+    def choose_slots(self, planned: Counts) -> int:
+        """Returns the number of slots with which trajectories are expected to take the least time.
+
+        Args:
+            planned: how many trajectories take each step.
+        """
+        costs = [self._steps_in_all(slots, planned) * (self.latency + slots) for slots in self.slots]
+        return self.slots[int(np.argmin(costs))]
+
+    def _steps_in_all(self, slots: int, planned: Counts) -> float:
+        """Estimates the steps in lockstep that all trajectories take, the longest first, from some of the slots."""
+        sample = min(slots, _SAMPLE)
+        rounds = -(-int(planned[0]) // slots)
+        if rounds > 64:  # so many that slots are busy to the end
+            return float(planned.sum()) / slots
+        busy = np.zeros(sample)
+        for first in range(0, int(planned[0]), slots):
+            index = first + (np.arange(sample) + 0.5) * slots / sample
+            busy = np.sort(busy) + lengths_of(planned, index)
+        return float(busy.max())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the numbers of trajectories are put: tiles, each with a row for each step and a column for a trajectory.
+
+    Trajectories are sorted, the longest first, so that later tiles have fewer rows. Numbers of rows and columns are
+    a few only, for programs are compiled for them.
+
+    Attributes:
+        first: number of the first trajectory of each tile.
+        rows: rows of each tile.
+        columns: columns of each tile.
+    """
+
+    first: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    @staticmethod
+    def of(planned: Counts) -> Layout:
+        """Lays trajectories out.
+
+        Args:
+            planned: how many trajectories take each step.
+
+        Example:
+            >>> Layout.of(np.array([5000, 3000, 0]))
+            Layout(first=(0,), rows=(3,), columns=(8192,))
+        """
+        horizon, count = len(planned), int(planned[0])
+        tiles, first = [], 0
+        while first < count:
+            rows, longest = horizon, int(lengths_of(planned, first))
+            while (half := -(-rows // 2)) >= longest and half < rows:
+                rows = half
+            columns = _power_of_two(count - first, least=_LEAST_COLUMNS)
+            columns = max(_LEAST_COLUMNS, min(columns, 1 << (_TILE_CELLS // rows).bit_length() - 1))
+            tiles.append((first, rows, columns))
+            first += columns
+        return Layout(*zip(*tiles, strict=True))
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Cells before each tile, and in all."""
+        sizes = (rows * columns for rows, columns in zip(self.rows, self.columns, strict=True))
+        return tuple(np.cumsum([0, *sizes]).tolist())
+
+    @property
+    def cells(self) -> int:
+        """Cells to allocate."""
+        return _power_of_two(self.offsets[-1], least=_LEAST_CELLS)
+
+    @property
+    def trajectories(self) -> int:
+        """Trajectories to allocate for."""
+        return _power_of_two(self.first[-1] + self.columns[-1], least=_LEAST_TRAJECTORIES)
+
+    def tables(self) -> NDArray[np.int32]:
+        """Returns first trajectory, offset and columns of each tile, as programs take them."""
+        size = _power_of_two(len(self.first), least=16)
+        table = np.full((3, size), np.iinfo(np.int32).max, dtype=np.int32)
+        table[:, : len(self.first)] = self.first, self.offsets[:-1], self.columns
+        return table
+
+    def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yields first trajectory, offset, rows and columns of each tile."""
+        return zip(self.first, self.offsets, self.rows, self.columns, strict=False)
+
+
+def lengths_of(planned: Counts, index: Any) -> Any:
+    """Returns the planned lengths of trajectories by their numbers, the longest first; 0 beyond the last."""
+    return np.searchsorted(-planned, -np.asarray(index))
+
+
+def _power_of_two(number: int, least: int = 1) -> int:
+    return max(least, 1 << max(0, number - 1).bit_length())

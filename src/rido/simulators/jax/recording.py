@@ -1,0 +1,96 @@
+"""A whole rollout on the device: trajectories of mixed lengths run in slots, and their numbers are put into tiles."""
+
+import functools
+import itertools
+from collections import deque
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rido.simulators.jax.layout import Device, Layout
+from rido.simulators.jax.programs import NEVER, Block, Programs, Task, zeros
+
+Tree = Any
+
+_AHEAD = 1  # blocks that the device is given before the host looks whether an earlier one was the last
+
+
+class Record(NamedTuple):
+    """What trajectories returned, in the tiles of a :class:`Layout`; by their numbers where it is one for each."""
+
+    numbers: tuple[jax.Array, ...]  # rewards, and residuals if there is a critic
+    ends: jax.Array  # steps after which the environment terminated the trajectory; a very large number if it did not
+    values: jax.Array | None  # the critic's values of first observations, if there is a critic
+    first: Tree  # first observations, if asked for
+    seen: Tree  # observations after each step, if asked for
+
+
+def roll_out(
+    programs: Programs, device: Device, task: Task, planned: np.ndarray, *, observing: bool = False
+) -> tuple[Record, Layout]:
+    """Runs the trajectories that a task plans; returns what they returned, still on the device, and where it is."""
+    horizon, layout = len(planned), Layout.of(planned)
+    count, slots = int(planned[0]), device.choose_slots(planned)
+    steps = device.steps(slots, horizon)
+    tables = layout.tables()
+    state, following = programs.start(task, slots=slots)
+    example = jax.tree.map(lambda array: array[:1], state.observations) if observing else None
+    record = _empty(example, layout.cells, layout.trajectories, programs.channels)
+    least = -(-int(np.count_nonzero(planned)) // steps)  # blocks, if no trajectory ends early
+    refilling = count > slots
+    ahead: deque[Any] = deque()
+    for number in itertools.count():
+        if number and refilling:
+            state, following = programs.fill(task, state, following)
+        state, block, running = programs.advance(task, state, steps=steps, observing=observing)
+        record = _write(record, block, tables)
+        if number + 1 == least and not refilling:
+            break
+        running.copy_to_host_async()
+        ahead.append((running, following))
+        if len(ahead) > _AHEAD:  # looks at an earlier block, so that the device need not wait for the host
+            running, started = ahead.popleft()
+            if int(running) == 0 and int(started) >= count:
+                break
+    return record, layout
+
+
+@functools.partial(jax.jit, static_argnames=("cells", "trajectories", "channels"))
+def _empty(example: Tree, cells: int, trajectories: int, channels: int) -> Record:
+    """Returns an empty record; ``example`` is one observation, if these are asked for."""
+
+    def observations(size: int) -> Tree:
+        return jax.tree.map(lambda array: jnp.zeros((size, *array.shape[1:]), array.dtype), example)
+
+    return Record(
+        numbers=tuple(zeros(cells) for _ in range(channels)),
+        ends=jnp.full(trajectories, NEVER),
+        values=zeros(trajectories) if channels > 1 else None,
+        first=observations(trajectories),
+        seen=observations(cells),
+    )
+
+
+@functools.partial(jax.jit, donate_argnames="record")
+def _write(record: Record, block: Block, tables: jax.Array) -> Record:
+    """Puts the numbers of a block where they belong. What is written beyond the end of an array is dropped."""
+    before, after = block.before, block.after
+    firsts, offsets, columns = tables
+    tile = jnp.searchsorted(firsts, before.number, side="right", method="scan_unrolled") - 1
+    t = before.taken + jnp.arange(len(block.numbers[0]), dtype=jnp.int32)[:, None]
+    place = offsets[tile] + t * columns[tile] + before.number - firsts[tile]
+    place = jnp.where(t < after.taken, place, NEVER)
+    new = jnp.where((before.taken == 0) & (before.length > 0), before.number, NEVER)
+
+    def put(array: jax.Array, where: jax.Array, what: jax.Array) -> jax.Array:
+        return array.at[where].set(what, mode="drop", unique_indices=True)
+
+    return Record(
+        numbers=tuple(put(array, place, part) for array, part in zip(record.numbers, block.numbers, strict=True)),
+        ends=put(record.ends, before.number, jnp.where(after.ended, after.taken, NEVER)),
+        values=None if record.values is None else put(record.values, new, before.values),
+        first=jax.tree.map(lambda array, part: put(array, new, part), record.first, before.observations),
+        seen=jax.tree.map(lambda array, part: put(array, place, part), record.seen, block.seen),
+    )
