@@ -213,7 +213,7 @@ class Adaptive(Strategy):
             return self._pilot(pilot, left)
         # Early ends make a pilot cheaper, so that it may have more trajectories.
         missing = pilot * self.horizon - self.spent
-        if missing > 0.3 * pilot * self.horizon and not self._lessons:
+        if missing > 0.3 * pilot * self.horizon and not self._lessons and not self.lockstep:
             return self._pilot(missing / float(self.moments.survival.sum()), left)
         if self.lockstep and left < _IDLE * self.budget:
             return []
@@ -231,7 +231,9 @@ class Adaptive(Strategy):
     def _phase_size(self) -> float:
         """Returns the transitions of the next phase, 0 to stop."""
         size = max(_GROWTH, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
-        size = max(size, self.lockstep * self.horizon)
+        if self.lockstep:  # all that is left, if the weights are known
+            known = int(self.moments.counts[-1]) >= _PLENTY
+            size = max(size, self.budget if known else self.lockstep * self.horizon)
         if self.until is None:
             return max(size, _LEAST_PHASE * self.budget, 2 * self.horizon)
         estimate = self.estimate()

@@ -23,6 +23,7 @@ from rido.simulators.envs.lqg import expected_return, value
 from rido.simulators.envs.lqg import weights as lqg_weights
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.jax import layout as jax_layout
+from rido.simulators.jax import recording
 from rido.simulators.jax import simulator as jax_simulator
 from rido.simulators.jax.layout import Device, Layout, lengths_of
 from rido.simulators.jax.programs import join_seeds, make_seeds, seed_words, split_seeds
@@ -173,6 +174,7 @@ def test_slots_tiles_and_parts_do_not_change_the_sums(monkeypatch):
         JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=num_envs).summarise(schedule, SOURCE, 0).rewards
         for num_envs in (3000, 64)
     )
+    monkeypatch.setattr(recording, "NARROW", 0)  # wide batches stop when enough slots are free
     monkeypatch.setattr(jax_layout, "_TILE_CELLS", 1 << 14)
     assert len(Layout.of(schedule.counts).rows) == 3
     simulator = JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=64)

@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 Counts = NDArray[np.integer[Any]]
 
 _CPU_SLOTS = (32, 1024)
-_GPU_SLOTS = tuple(round(1024 * 2 ** (k / 2) / 64) * 64 for k in range(21))  # 1,024 to 1,048,576
+_GPU_SLOTS = tuple(round(1024 * 2 ** (k / 3) / 64) * 64 for k in range(31))  # 1,024 to 1,048,576
 # What a step costs however few slots there are, as a number of slots (H200: 33,000 for Pendulum, 6,000 for Brax's ant).
 _CPU_LATENCY, _GPU_LATENCY = 64, 16384
 _GPU_IN_TIME_OF_ONE = 8192  # trajectories; between what Brax's ant and Pendulum have on an H200
 _BLOCKS = 16  # blocks of steps in a trajectory of full length, on a CPU
-_NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
-_NARROW_STEPS, _WIDE_STEPS = 32, 8  # steps of a block at most, on a GPU
+NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
+_NARROW_STEPS, _WIDE_STEPS = 64, 16  # steps of a block at most, on a GPU
 _TILE_CELLS = 1 << 24  # of a tile that holds many trajectories
 _LEAST_COLUMNS = 1024
+PART = 4096  # columns of a tile that are side by side, for products of matrices of this size
 _LEAST_CELLS, _LEAST_TRAJECTORIES = 1 << 18, 1 << 12  # allocated at least, so that few sizes are compiled
 _SAMPLE = 256  # slots that stand for all when the number of slots is chosen
 
@@ -56,7 +57,7 @@ class Device:
 
     def steps(self, slots: int, horizon: int) -> int:
         """Returns the steps of a block: few blocks where a step takes no time, short ones where trajectories wait."""
-        most = _NARROW_STEPS if slots < _NARROW else _WIDE_STEPS
+        most = _NARROW_STEPS if slots < NARROW else _WIDE_STEPS
         blocks = self.blocks or -(-horizon // most)
         return -(-horizon // blocks)
 
@@ -79,13 +80,14 @@ class Device:
         for first in range(0, int(planned[0]), slots):
             index = first + (np.arange(sample) + 0.5) * slots / sample
             busy = np.sort(busy) + lengths_of(planned, index)
-        return float(busy.max())
+        return max(float(busy.max()), float(np.count_nonzero(planned)))
 
 
 @dataclass(frozen=True)
 class Layout:
     """Where the numbers of trajectories are put: tiles, each with a row for each step and a column for a trajectory.
 
+    In memory a tile is an array of shape (parts, rows, columns of a part), with at most ``PART`` columns in a part.
     Trajectories are sorted, the longest first, so that later tiles have fewer rows. Numbers of rows and columns are
     a few only, for programs are compiled for them.
 
@@ -139,10 +141,10 @@ class Layout:
         return _power_of_two(self.first[-1] + self.columns[-1], least=_LEAST_TRAJECTORIES)
 
     def tables(self) -> NDArray[np.int32]:
-        """Returns first trajectory, offset and columns of each tile, as programs take them."""
+        """Returns first trajectory, offset, rows and columns of each tile, as programs take them."""
         size = _power_of_two(len(self.first), least=16)
-        table = np.full((3, size), np.iinfo(np.int32).max, dtype=np.int32)
-        table[:, : len(self.first)] = self.first, self.offsets[:-1], self.columns
+        table = np.full((4, size), np.iinfo(np.int32).max, dtype=np.int32)
+        table[:, : len(self.first)] = self.first, self.offsets[:-1], self.rows, self.columns
         return table
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:

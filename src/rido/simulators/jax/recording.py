@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rido.simulators.jax.layout import Device, Layout
+from rido.simulators.jax.layout import NARROW, PART, Device, Layout
 from rido.simulators.jax.programs import NEVER, Block, Programs, Task, zeros
 
 Tree = Any
@@ -44,7 +44,8 @@ def roll_out(
     for number in itertools.count():
         if number and refilling:
             state, following = programs.fill(task, state, following)
-        state, block, running = programs.advance(task, state, steps=steps, observing=observing)
+        options = dict(steps=steps, observing=observing, stopping=refilling and slots >= NARROW)
+        state, block, running = programs.advance(task, state, following, **options)
         record = _write(record, block, tables)
         if number + 1 == least and not refilling:
             break
@@ -77,10 +78,11 @@ def _empty(example: Tree, cells: int, trajectories: int, channels: int) -> Recor
 def _write(record: Record, block: Block, tables: jax.Array) -> Record:
     """Puts the numbers of a block where they belong. What is written beyond the end of an array is dropped."""
     before, after = block.before, block.after
-    firsts, offsets, columns = tables
+    firsts, offsets, rows, columns = tables
     tile = jnp.searchsorted(firsts, before.number, side="right", method="scan_unrolled") - 1
     t = before.taken + jnp.arange(len(block.numbers[0]), dtype=jnp.int32)[:, None]
-    place = offsets[tile] + t * columns[tile] + before.number - firsts[tile]
+    column, width = before.number - firsts[tile], jnp.minimum(columns[tile], PART)
+    place = offsets[tile] + (column // width * rows[tile] + t) * width + column % width
     place = jnp.where(t < after.taken, place, NEVER)
     new = jnp.where((before.taken == 0) & (before.length > 0), before.number, NEVER)
 

@@ -20,7 +20,7 @@ from rido.simulators.base import Capabilities, Observed, SimulationError, Summar
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.jax.envs import adapt
 from rido.simulators.jax.functions import SameObject, Structure, is_function, split
-from rido.simulators.jax.layout import Device
+from rido.simulators.jax.layout import PART, Device
 from rido.simulators.jax.programs import Programs, Slots, Task, join_seeds, make_seeds, seed_words, split_seeds
 from rido.simulators.jax.recording import roll_out
 from rido.simulators.jax.summing import sum_on_device
@@ -227,8 +227,9 @@ class JaxSimulator:
             own = order[first : first + columns]
 
             def of_steps(array: Any, start: int = offset, shape: Any = (rows, columns), count: int = own.size) -> Any:
-                tile = array[start : start + shape[0] * shape[1]].reshape(*shape, *array.shape[1:])
-                return np.moveaxis(tile[:, :count], 0, 1)
+                rows, columns = shape
+                tile = array[start : start + rows * columns].reshape(-1, rows, min(columns, PART), *array.shape[1:])
+                return np.moveaxis(tile, 1, 2).reshape(columns, rows, *array.shape[1:])[:count]
 
             def of_each(array: Any, start: int = first, count: int = own.size) -> Any:
                 return array[start : start + count]

@@ -10,12 +10,14 @@ import numpy as np
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.simulators.base import Summarised
-from rido.simulators.jax.layout import Device
+from rido.simulators.jax.layout import PART, Device
 from rido.simulators.jax.programs import Programs, Task, zeros
 from rido.simulators.jax.recording import roll_out
 
 _PRECISION = jax.lax.Precision.HIGHEST  # of sums: fewer digits would bias them
-_PART = 4096  # trajectories in one matrix product
+# The compiler need not try many ways to multiply matrices, which takes 10 s for each size and gives other digits in
+# another process.
+_GPU_OPTIONS = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
 
 class Tables(NamedTuple):
@@ -49,7 +51,7 @@ def sum_on_device(
     for tile, (first, offset, rows, columns) in enumerate(layout):
         place = np.array([first, offset], dtype=np.int32)
         sizes = dict(rows=rows, columns=columns, centring=before is None and tile == 0)
-        tables = _add(tables, record.numbers, record.ends, task.planned, place, **sizes)
+        tables = _compiled_add()(tables, record.numbers, record.ends, task.planned, place, **sizes)
     found: Any = jax.device_get(tables)
     summaries = [
         Summary(
@@ -66,6 +68,13 @@ def sum_on_device(
     return Summarised(summaries[0], summaries[1], np.asarray(record.values, np.float64)[: schedule.trajectories])
 
 
+@functools.cache
+def _compiled_add() -> Any:
+    options = _GPU_OPTIONS if jax.default_backend() == "gpu" else None
+    sizes = ("rows", "columns", "centring")
+    return jax.jit(_add, static_argnames=sizes, donate_argnames="tables", compiler_options=options)
+
+
 @jax.jit
 def _empty(centre: jax.Array) -> Tables:
     """Returns sums over no trajectory."""
@@ -74,7 +83,6 @@ def _empty(centre: jax.Array) -> Tables:
     return Tables(jnp.zeros(horizon, dtype=jnp.int32), centre, zeros(*square), zeros(*square))
 
 
-@functools.partial(jax.jit, static_argnames=("rows", "columns", "centring"), donate_argnames="tables")
 def _add(
     tables: Tables,
     numbers: tuple[jax.Array, ...],
@@ -89,21 +97,26 @@ def _add(
     """Adds the sums over a tile, with the means of its own numbers as the centre if ``centring``."""
     first, offset = place
     flat = jnp.stack([jax.lax.dynamic_slice_in_dim(array, offset, rows * columns) for array in numbers])
-    tile = flat.reshape(len(numbers), rows, columns)
+    width = min(columns, PART)
+    tile = flat.reshape(len(numbers), -1, rows, width)
     due = planned[:rows] - first  # columns that are planned to take each step
-    mask = jnp.arange(columns) < due[:, None]
+    column = jnp.arange(columns).reshape(-1, 1, width)
+    mask = column < due[:, None]
     centre = tables.centre
     if centring:
-        means = jnp.sum(jnp.where(mask, tile, 0.0), axis=2) / jnp.maximum(jnp.minimum(due, columns), 1)
+        means = jnp.sum(jnp.where(mask, tile, 0.0), axis=(1, 3)) / jnp.maximum(jnp.minimum(due, columns), 1)
         centre = centre.at[:, :rows].set(means)
-    tile = jnp.where(mask, tile - centre[:, :rows, None], 0.0)
-    parts = tile.reshape(len(numbers), rows, -1, min(columns, _PART))
-    products = jnp.einsum("ctsk,cusk->sctu", parts, parts, precision=_PRECISION).sum(axis=0)
+    tile = jnp.where(mask, tile - centre[:, None, :rows, None], 0.0)
+    products = jnp.einsum("cstk,csuk->cstu", tile, tile, precision=_PRECISION).sum(axis=1)
     # Sums over the first columns, for each number of columns that is planned for a step.
-    within = jnp.cumsum(tile, axis=2)
-    sums = jnp.where(due > 0, within[:, :, jnp.clip(due, 1, columns) - 1], 0.0)
+    within = jnp.cumsum(tile, axis=3)
+    before = jnp.cumsum(within[..., -1], axis=1) - within[..., -1]
+    last = jnp.clip(due, 1, columns) - 1
+    sums = jnp.moveaxis(before[:, last // width] + within[:, last // width, :, last % width].swapaxes(0, 1), 1, 2)
+    sums = jnp.where(due > 0, sums, 0.0)
     steps = jax.lax.dynamic_slice_in_dim(ends, first, columns)
-    taken = jnp.sum(mask & (jnp.arange(rows)[:, None] < steps), axis=1, dtype=jnp.int32)
+    taking = jnp.arange(rows)[:, None] < steps.reshape(-1, 1, width)
+    taken = jnp.sum(mask & taking, axis=(0, 2), dtype=jnp.int32)
     return Tables(
         tables.taken.at[:rows].add(taken),
         centre,
