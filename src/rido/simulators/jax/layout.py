@@ -15,12 +15,14 @@ Counts = NDArray[np.integer[Any]]
 
 _CPU_SLOTS = (32, 1024)
 _GPU_SLOTS = tuple(round(1024 * 2 ** (k / 3) / 64) * 64 for k in range(31))  # 1,024 to 1,048,576
-# What a step costs however few slots there are, as a number of slots (H200: 33,000 for Pendulum, 6,000 for Brax's ant).
-_CPU_LATENCY, _GPU_LATENCY = 64, 16384
+# What a step costs however few slots there are, as a number of slots. H200: 100,000 for Pendulum, 5,000 for Brax's ant.
+_CPU_LATENCY, _GPU_LATENCY, _HEAVY_LATENCY = 64, 131072, 8192
+_HEAVY = 512  # bytes of a state from which on a step is heavy, as that of a body with joints
 _GPU_IN_TIME_OF_ONE = 8192  # trajectories; between what Brax's ant and Pendulum have on an H200
 _BLOCKS = 16  # blocks of steps in a trajectory of full length, on a CPU
 NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
-_NARROW_STEPS, _WIDE_STEPS = 64, 16  # steps of a block at most, on a GPU
+_NARROW_STEPS, _WIDE_STEPS, _SHORT_STEPS = 64, 32, 16  # steps of a block at most, on a GPU
+_SHORT = 16  # mean length of trajectories up to which blocks are short
 _TILE_CELLS = 1 << 24  # of a tile that holds many trajectories
 _LEAST_COLUMNS = 1024
 PART = 4096  # columns of a tile that are side by side, for products of matrices of this size
@@ -34,13 +36,13 @@ class Device:
 
     Attributes:
         slots: numbers of slots, ascending; each one that is used is compiled.
-        latency: what a step costs however few slots there are, as a number of slots.
+        latency: what a step costs however few slots there are, as a number of slots; for light and for heavy steps.
         blocks: blocks of steps in a trajectory of full length; None for blocks of a fixed number of steps.
         in_time_of_one: trajectories that take about as long together as one alone; 0 if one after the other is as fast.
     """
 
     slots: tuple[int, ...]
-    latency: int
+    latency: tuple[int, int]
     blocks: int | None = None
     in_time_of_one: int = 0
 
@@ -52,34 +54,41 @@ class Device:
         if num_envs is not None:
             slots = (*(size for size in slots if size < num_envs), min(num_envs, slots[-1]))
         if on_cpu:
-            return Device(slots, _CPU_LATENCY, _BLOCKS)
-        return Device(slots, _GPU_LATENCY, in_time_of_one=min(_GPU_IN_TIME_OF_ONE, slots[-1]))
+            return Device(slots, (_CPU_LATENCY, _CPU_LATENCY), _BLOCKS)
+        return Device(slots, (_GPU_LATENCY, _HEAVY_LATENCY), in_time_of_one=min(_GPU_IN_TIME_OF_ONE, slots[-1]))
 
-    def steps(self, slots: int, horizon: int) -> int:
+    def steps(self, slots: int, planned: Counts) -> int:
         """Returns the steps of a block: few blocks where a step takes no time, short ones where trajectories wait."""
-        most = _NARROW_STEPS if slots < NARROW else _WIDE_STEPS
-        blocks = self.blocks or -(-horizon // most)
-        return -(-horizon // blocks)
+        if self.blocks:
+            return -(-len(planned) // self.blocks)
+        short = int(planned.sum()) <= _SHORT * int(planned[0])
+        most = _NARROW_STEPS if slots < NARROW else _SHORT_STEPS if short else _WIDE_STEPS
+        return -(-len(planned) // -(-len(planned) // most))
 
-    def choose_slots(self, planned: Counts) -> int:
+    def choose_slots(self, planned: Counts, size: int = 0) -> int:
         """Returns the number of slots with which trajectories are expected to take the least time.
+
+        It depends on sizes alone and not on measured times, so that the same request gives the same bits.
 
         Args:
             planned: how many trajectories take each step.
+            size: of a slot, in bytes.
         """
-        costs = [self._steps_in_all(slots, planned) * (self.latency + slots) for slots in self.slots]
+        latency = self.latency[size >= _HEAVY]
+        costs = [self._steps_in_all(slots, planned) * (latency + slots) for slots in self.slots]
         return self.slots[int(np.argmin(costs))]
 
     def _steps_in_all(self, slots: int, planned: Counts) -> float:
         """Estimates the steps in lockstep that all trajectories take, the longest first, from some of the slots."""
-        sample = min(slots, _SAMPLE)
-        rounds = -(-int(planned[0]) // slots)
-        if rounds > 64:  # so many that slots are busy to the end
+        sample, count = min(slots, _SAMPLE), int(planned[0])
+        if count > 64 * slots:  # slots are busy to the end
             return float(planned.sum()) / slots
-        busy = np.zeros(sample)
-        for first in range(0, int(planned[0]), slots):
+        busy, block = np.zeros(sample), self.steps(slots, planned) if slots < NARROW else 1
+        for first in range(0, count, slots):
             index = first + (np.arange(sample) + 0.5) * slots / sample
-            busy = np.sort(busy) + lengths_of(planned, index)
+            busy = (
+                np.sort(busy) + np.ceil(lengths_of(planned, index) / block) * block
+            )  # others start with the next block
         return max(float(busy.max()), float(np.count_nonzero(planned)))
 
 

@@ -16,7 +16,9 @@ Tree = Any
 
 NEVER = np.int32(np.iinfo(np.int32).max)
 _GENERATOR = "threefry2x32"  # not JAX's default, which users can change: its keys are the 64 bits of a seed
-_FREE = 4  # slots are filled again when at least one of so many is free
+_FREE = 16  # slots are filled again when at least one of so many is free
+_IDLE = 1.5  # what filling them costs a GPU with a million slots, in steps
+_NEARLY_ALL = 0.9  # share of free slots with which not to wait for the others
 
 
 class Task(NamedTuple):
@@ -86,12 +88,20 @@ class Programs:
 
     def start(self, task: Task, slots: int) -> tuple[Slots, jax.Array]:
         """Starts the first trajectories in so many slots; returns them and the number of the next one."""
-        if self._shapes is None:
-            self._shapes = jax.eval_shape(self._begin, task, jnp.zeros(1, dtype=jnp.int32))
-        leaves, tree = jax.tree.flatten(self._shapes)
+        leaves, tree = jax.tree.flatten(self._shape(task))
         blank = _blank(slots=slots, shapes=tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves))
         started: tuple[Slots, jax.Array] = self.fill(task, jax.tree.unflatten(tree, blank), np.int32(0))
         return started
+
+    def size(self, task: Task) -> int:
+        """Returns the bytes of a slot."""
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._shape(task)))
+
+    def _shape(self, task: Task) -> Slots:
+        """Returns the shapes of one slot; tracing is slow, and they do not change."""
+        if self._shapes is None:
+            self._shapes = jax.eval_shape(self._begin, task, jnp.zeros(1, dtype=jnp.int32))
+        return self._shapes
 
     def _begin(self, task: Task, index: jax.Array) -> Slots:
         """Starts the trajectories of these numbers."""
@@ -194,10 +204,15 @@ class Programs:
 
 
 def _steps_to_take(slots: Slots, most: int, left: jax.Array) -> jax.Array:
-    """Returns after how many steps enough slots are free for the trajectories that are left, if none ends early."""
+    """Returns after how many steps free slots should be filled, if no trajectory ends early.
+
+    That is when nearly all are free, or when the steps that free ones have missed cost as much as filling them.
+    """
     remaining = jnp.where(slots.running, slots.length - slots.taken, 0)
-    free = jnp.sum(remaining <= jnp.arange(1, most + 1)[:, None], axis=1)
-    enough = free >= jnp.where(left > 0, jnp.minimum(left, remaining.size // _FREE), remaining.size)
+    free = jnp.mean(remaining <= jnp.arange(most + 1)[:, None], axis=1)  # after so many steps
+    missed = jnp.cumsum(free)[1:]  # with the next step
+    wanted = jnp.where(left > 0, jnp.minimum(left / remaining.size, _NEARLY_ALL), 1.0)
+    enough = (free[1:] >= wanted) | ((missed >= _IDLE) & (left > 0))
     return jnp.where(enough.any(), jnp.argmax(enough) + 1, most)
 
 
