@@ -27,7 +27,6 @@ _TILE_CELLS = 1 << 24  # of a tile that holds many trajectories
 _LEAST_COLUMNS = 1024
 PART = 4096  # columns of a tile that are side by side, for products of matrices of this size
 _LEAST_CELLS, _LEAST_TRAJECTORIES = 1 << 18, 1 << 12  # allocated at least, so that few sizes are compiled
-_SAMPLE = 256  # slots that stand for all when the number of slots is chosen
 
 
 @dataclass(frozen=True)
@@ -79,17 +78,12 @@ class Device:
         return self.slots[int(np.argmin(costs))]
 
     def _steps_in_all(self, slots: int, planned: Counts) -> float:
-        """Estimates the steps in lockstep that all trajectories take, the longest first, from some of the slots."""
-        sample, count = min(slots, _SAMPLE), int(planned[0])
-        if count > 64 * slots:  # slots are busy to the end
-            return float(planned.sum()) / slots
-        busy, block = np.zeros(sample), self.steps(slots, planned) if slots < NARROW else 1
-        for first in range(0, count, slots):
-            index = first + (np.arange(sample) + 0.5) * slots / sample
-            busy = (
-                np.sort(busy) + np.ceil(lengths_of(planned, index) / block) * block
-            )  # others start with the next block
-        return max(float(busy.max()), float(np.count_nonzero(planned)))
+        """Returns the most steps in lockstep that all trajectories take, the longest first (Graham's bound)."""
+        block = self.steps(slots, planned) if slots < NARROW else 1  # a slot that is free waits for the next block
+        longest, shortest = (-(-int(length) // block) * block for length in lengths_of(planned, [0, planned[0] - 1]))
+        if planned[0] <= slots:
+            return float(longest)
+        return max(float(longest), float(planned[::block].sum()) * block / slots + shortest)
 
 
 @dataclass(frozen=True)
