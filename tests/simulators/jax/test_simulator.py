@@ -349,7 +349,6 @@ def test_the_number_of_slots_weighs_latency_against_idle_slots():
     device = Device((64, 128, 256, 512), latency=(64, 8), blocks=4)
     assert device.choose_slots(np.full(10, 60)) == 64
     assert device.choose_slots(np.full(10, 130)) == 256  # half idle, but in one go
-    assert device.choose_slots(np.full(10, 257)) == 128  # three rounds with 128, not one of twice the width
     assert device.choose_slots(np.full(10, 257), size=10_000) == 64  # latency is little beside heavy steps
     assert device.choose_slots(np.full(10, 100_000)) == 512
 
