@@ -23,9 +23,8 @@ from rido.simulators.envs.lqg import expected_return, value
 from rido.simulators.envs.lqg import weights as lqg_weights
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.jax import layout as jax_layout
-from rido.simulators.jax import recording
 from rido.simulators.jax import simulator as jax_simulator
-from rido.simulators.jax.layout import Device, Layout, lengths_of
+from rido.simulators.jax.layout import Device, Forecast, Layout, lengths_of
 from rido.simulators.jax.programs import join_seeds, make_seeds, seed_words, split_seeds
 
 SOURCE = np.random.SeedSequence(5)
@@ -174,7 +173,6 @@ def test_slots_tiles_and_parts_do_not_change_the_sums(monkeypatch):
         JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=num_envs).summarise(schedule, SOURCE, 0).rewards
         for num_envs in (3000, 64)
     )
-    monkeypatch.setattr(recording, "NARROW", 0)  # wide batches stop when enough slots are free
     monkeypatch.setattr(jax_layout, "_TILE_CELLS", 1 << 14)
     assert len(Layout.of(schedule.counts).rows) == 3
     simulator = JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=64)
@@ -343,6 +341,24 @@ def test_tiles_hold_every_planned_sample_once(planned):
         assert offset + rows * columns <= layout.cells and first + columns <= layout.trajectories
         following = first + columns
     assert following >= planned[0]
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=12).map(lambda drops: np.cumsum(drops[::-1])[::-1]),
+    st.integers(1, 7),
+    st.integers(1, 4),
+)
+def test_the_forecast_is_what_slots_do(planned, slots, steps):
+    """Against slots that are simulated one by one."""
+    forecast, lengths = Forecast(planned, slots, steps), list(lengths_of(planned, np.arange(planned[0])))
+    running = [0] * slots
+    for block in range(40):
+        if block % 3 != 1:  # not always
+            forecast.fill()
+            running = [left or (lengths.pop(0) if lengths else 0) for left in running]
+        assert (forecast.free, forecast.left) == (running.count(0), len(lengths))
+        running = [max(0, left - steps) for left in running]
+        assert forecast.advance() == running.count(0)
 
 
 def test_the_number_of_slots_weighs_latency_against_idle_slots():

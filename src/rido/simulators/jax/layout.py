@@ -20,8 +20,8 @@ _CPU_LATENCY, _GPU_LATENCY, _HEAVY_LATENCY = 64, 131072, 8192
 _HEAVY = 512  # bytes of a state from which on a step is heavy, as that of a body with joints
 _GPU_IN_TIME_OF_ONE = 8192  # trajectories; between what Brax's ant and Pendulum have on an H200
 _BLOCKS = 16  # blocks of steps in a trajectory of full length, on a CPU
-NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
-_NARROW_STEPS, _WIDE_STEPS, _SHORT_STEPS = 64, 32, 16  # steps of a block at most, on a GPU
+_NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
+_NARROW_STEPS, _WIDE_STEPS, _SHORT_STEPS = 64, 8, 4  # steps of a block at most, on a GPU
 _SHORT = 16  # mean length of trajectories up to which blocks are short
 _TILE_CELLS = 1 << 24  # of a tile that holds many trajectories
 _LEAST_COLUMNS = 1024
@@ -61,7 +61,7 @@ class Device:
         if self.blocks:
             return -(-len(planned) // self.blocks)
         short = int(planned.sum()) <= _SHORT * int(planned[0])
-        most = _NARROW_STEPS if slots < NARROW else _SHORT_STEPS if short else _WIDE_STEPS
+        most = _NARROW_STEPS if slots < _NARROW else _SHORT_STEPS if short else _WIDE_STEPS
         return -(-len(planned) // -(-len(planned) // most))
 
     def choose_slots(self, planned: Counts, size: int = 0) -> int:
@@ -79,7 +79,7 @@ class Device:
 
     def _steps_in_all(self, slots: int, planned: Counts) -> float:
         """Returns the most steps in lockstep that all trajectories take, the longest first (Graham's bound)."""
-        block = self.steps(slots, planned) if slots < NARROW else 1  # a slot that is free waits for the next block
+        block = self.steps(slots, planned)  # a slot that is free waits for the next block
         longest, shortest = (-(-int(length) // block) * block for length in lengths_of(planned, [0, planned[0] - 1]))
         if planned[0] <= slots:
             return float(longest)
@@ -113,7 +113,7 @@ class Layout:
 
         Example:
             >>> Layout.of(np.array([5000, 3000, 0]))
-            Layout(first=(0,), rows=(3,), columns=(8192,))
+            Layout(first=(0,), rows=(2,), columns=(8192,))
         """
         horizon, count = len(planned), int(planned[0])
         tiles, first = [], 0
@@ -153,6 +153,50 @@ class Layout:
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
         """Yields first trajectory, offset, rows and columns of each tile."""
         return zip(self.first, self.offsets, self.rows, self.columns, strict=False)
+
+
+class Forecast:
+    """How many slots are free after each block, if no trajectory ends early.
+
+    Args:
+        planned: how many trajectories take each step.
+        slots: number of slots.
+        steps: steps of a block.
+
+    Example:
+        >>> forecast = Forecast(np.array([5, 5, 3, 1]), slots=3, steps=2)
+        >>> forecast.advance(), forecast.advance()
+        (0, 3)
+    """
+
+    def __init__(self, planned: Counts, slots: int, steps: int) -> None:
+        self._planned, self._slots = planned[::steps].astype(np.int64), slots  # that take part in each block
+        self._following = 0
+        self._running = np.zeros(len(self._planned) + 1, dtype=np.int64)  # slots that still run for so many blocks
+        self.fill()
+
+    @property
+    def free(self) -> int:
+        """Slots that are free now."""
+        return self._slots - int(self._running[1:].sum())
+
+    @property
+    def left(self) -> int:
+        """Trajectories that have not started."""
+        return int(self._planned[0]) - self._following
+
+    def fill(self) -> None:
+        """Starts the next trajectories in free slots."""
+        started = min(self.free, self.left)
+        reached = np.clip(self._planned - self._following, 0, started)  # of those, how many take part in each block
+        self._running[1:] += reached - np.append(reached[1:], 0)
+        self._following += started
+
+    def advance(self) -> int:
+        """Runs a block; returns the number of free slots after it."""
+        self._running[:-1] = self._running[1:]
+        self._running[-1] = 0
+        return self.free
 
 
 def lengths_of(planned: Counts, index: Any) -> Any:

@@ -16,9 +16,6 @@ Tree = Any
 
 NEVER = np.int32(np.iinfo(np.int32).max)
 _GENERATOR = "threefry2x32"  # not JAX's default, which users can change: its keys are the 64 bits of a seed
-_FREE = 16  # slots are filled again when at least one of so many is free
-_IDLE = 1.5  # what filling them costs a GPU with a million slots, in steps
-_NEARLY_ALL = 0.9  # share of free slots with which not to wait for the others
 
 
 class Task(NamedTuple):
@@ -81,9 +78,7 @@ class Programs:
         self._env, self._policy, self._critic = env, policy, critic
         self.channels = 1 if critic is None else 2
         self.fill = jax.jit(self._fill, donate_argnames="slots")
-        self.advance = jax.jit(
-            self._advance, static_argnames=("steps", "observing", "stopping"), donate_argnames="slots"
-        )
+        self.advance = jax.jit(self._advance, static_argnames=("steps", "observing"), donate_argnames="slots")
         self._shapes: Slots | None = None
 
     def start(self, task: Task, slots: int) -> tuple[Slots, jax.Array]:
@@ -115,56 +110,22 @@ class Programs:
         return Slots(index, length, taken, taken > 0, seeds, states, observations, values)
 
     def _fill(self, task: Task, slots: Slots, following: jax.Array) -> tuple[Slots, jax.Array]:
-        """Starts the next trajectories in free slots, if there are many; returns all and the number of the next."""
+        """Starts the next trajectories in free slots; returns all and the number of the next."""
         free = ~slots.running
-        count, left = jnp.sum(free, dtype=jnp.int32), task.planned[0] - following
+        number = jnp.where(free, following + jnp.cumsum(free, dtype=jnp.int32) - 1, slots.number)
+        # Slots that get no trajectory at the beginning have a real state all the same: others may be slow to step.
+        filled = free & ((number < task.planned[0]) | (following == 0))
+        started = self._begin(task, number)
+        slots = jax.tree.map(lambda new, old: _where(filled, new, old), started, slots)
+        return slots, following + jnp.sum(filled, dtype=jnp.int32)
 
-        def fill() -> tuple[Slots, jax.Array]:
-            index = jnp.where(free, following + jnp.cumsum(free, dtype=jnp.int32) - 1, slots.number)
-            # Slots that get no trajectory at the beginning have a real state all the same: others may be slow to step.
-            filled = free & ((index < task.planned[0]) | (following == 0))
-            started = self._begin(task, index)
-            return jax.tree.map(lambda new, old: _where(filled, new, old), started, slots), following + count
-
-        enough = (left > 0) & (count >= jnp.minimum(free.size // _FREE, left)) | (following == 0)
-        return jax.lax.cond(enough, fill, lambda: (slots, following))  # type: ignore[no-any-return]
-
-    def _advance(
-        self,
-        task: Task,
-        slots: Slots,
-        following: jax.Array,
-        steps: int,
-        observing: bool = False,
-        stopping: bool = False,
-    ) -> tuple[Slots, Block, jax.Array]:
-        """Takes steps in all slots; returns them, what came of it, and how many still run.
-
-        Args:
-            task: what is asked for.
-            slots: the slots.
-            following: number of the next trajectory.
-            steps: steps to take.
-            observing: whether observations are asked for.
-            stopping: whether to stop before, when enough slots are free that others can start. A loop whose length
-                is not known beforehand costs a GPU 15 microseconds a step.
-        """
+    def _advance(self, task: Task, slots: Slots, steps: int, observing: bool = False) -> tuple[Slots, Block, jax.Array]:
+        """Takes some steps in all slots; returns them, what came of it, and how many still run."""
 
         def step(slots: Slots, _: None) -> tuple[Slots, Any]:
             return self._step(task, slots, observing)
 
-        if stopping:
-            shapes = jax.eval_shape(lambda: step(slots, None)[1])
-            empty = jax.tree.map(lambda part: jnp.zeros((steps, *part.shape), part.dtype), shapes)
-
-            def put(number: jax.Array, carry: tuple[Slots, Any]) -> tuple[Slots, Any]:
-                moved, found = step(carry[0], None)
-                return moved, jax.tree.map(lambda all, one: all.at[number].set(one), carry[1], found)
-
-            count = _steps_to_take(slots, steps, task.planned[0] - following)
-            after, (numbers, seen) = jax.lax.fori_loop(0, count, put, (slots, empty))
-        else:
-            after, (numbers, seen) = jax.lax.scan(step, slots, None, length=steps)
+        after, (numbers, seen) = jax.lax.scan(step, slots, None, length=steps)
         before = slots._replace(states=None, observations=slots.observations if observing else None)
         block = Block(before, after._replace(states=None, observations=None), numbers, seen)
         return after, block, jnp.sum(after.running, dtype=jnp.int32)
@@ -201,19 +162,6 @@ class Programs:
         to_go = task.horizon - taken
         values = jax.vmap(self._critic.bind(task.critic))(observations, jnp.maximum(to_go, 1))
         return jnp.where(to_go > 0, values.reshape(taken.shape).astype(jnp.float32), 0.0)
-
-
-def _steps_to_take(slots: Slots, most: int, left: jax.Array) -> jax.Array:
-    """Returns after how many steps free slots should be filled, if no trajectory ends early.
-
-    That is when nearly all are free, or when the steps that free ones have missed cost as much as filling them.
-    """
-    remaining = jnp.where(slots.running, slots.length - slots.taken, 0)
-    free = jnp.mean(remaining <= jnp.arange(most + 1)[:, None], axis=1)  # after so many steps
-    missed = jnp.cumsum(free)[1:]  # with the next step
-    wanted = jnp.where(left > 0, jnp.minimum(left / remaining.size, _NEARLY_ALL), 1.0)
-    enough = (free[1:] >= wanted) | ((missed >= _IDLE) & (left > 0))
-    return jnp.where(enough.any(), jnp.argmax(enough) + 1, most)
 
 
 @functools.partial(jax.jit, static_argnames=("slots", "shapes"))

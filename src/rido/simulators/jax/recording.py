@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rido.simulators.jax.layout import NARROW, PART, Device, Layout
+from rido.simulators.jax.layout import PART, Device, Forecast, Layout
 from rido.simulators.jax.programs import NEVER, Block, Programs, Task, zeros
 
 Tree = Any
 
+_FREE = 32  # slots are filled again when one of so many is free
 _AHEAD = 1  # blocks that the device is given before the host looks whether an earlier one was the last
 
 
@@ -37,21 +38,26 @@ def roll_out(
     example = jax.tree.map(lambda array: array[:1], state.observations) if observing else None
     record = _empty(example, layout.cells, layout.trajectories, programs.channels)
     least = -(-int(np.count_nonzero(planned)) // steps)  # blocks, if no trajectory ends early
-    refilling = count > slots
+    forecast, enough = Forecast(planned, slots, steps), max(1, slots // _FREE)
     ahead: deque[Any] = deque()
+    free, left = 0, count - slots  # by what the host knows of an earlier block
     for number in itertools.count():
-        if number and refilling:
+        known = min(left, forecast.left)
+        if number and known > 0 and max(free, forecast.free) >= min(enough, known):
             state, following = programs.fill(task, state, following)
-        options = dict(steps=steps, observing=observing, stopping=refilling and slots >= NARROW)
-        state, block, running = programs.advance(task, state, following, **options)
+            forecast.fill()
+        state, block, running = programs.advance(task, state, steps=steps, observing=observing)
         record = _write(record, block, tables)
-        if number + 1 == least and not refilling:
+        forecast.advance()
+        if number + 1 == least and count <= slots:
             break
-        running.copy_to_host_async()
         ahead.append((running, following))
-        if len(ahead) > _AHEAD:  # looks at an earlier block, so that the device need not wait for the host
+        for array in ahead[-1]:
+            array.copy_to_host_async()
+        if len(ahead) > _AHEAD:  # the device need not wait for the host, which looks at an earlier block
             running, started = ahead.popleft()
-            if int(running) == 0 and int(started) >= count:
+            free, left = slots - int(running), count - int(started)
+            if free == slots and left <= 0:
                 break
     return record, layout
 
