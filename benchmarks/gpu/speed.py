@@ -117,10 +117,12 @@ def speed_rows(case, settings, repeats, most):
     for horizon, budget, gamma, strategy in settings:
         chosen = dict(horizon=horizon, budget=budget, gamma=gamma, strategy=strategy)
         first, _ = case.evaluate(seed=1000, **chosen)
-        runs = [case.evaluate(seed=seed, **chosen) for seed in range(repeats)]
-        if runs[0][0] < 1:  # sizes that another seed needs are compiled now
-            runs = [case.evaluate(seed=seed, **chosen) for seed in range(repeats)]
-        runs.sort(key=lambda run: run[0])
+        quick = case.evaluate(seed=0, **chosen)[0] < 1
+        for seed in range(1, repeats if quick else 1):  # sizes that another seed needs are compiled now
+            case.evaluate(seed=seed, **chosen)
+        runs = sorted(
+            (case.evaluate(seed=seed, **chosen) for seed in range(repeats if quick else 1)), key=lambda x: x[0]
+        )
         seconds, result = runs[len(runs) // 2]
         bare = case.bare_seconds(horizon, budget, most) * result.transitions / budget
         yield (
@@ -142,6 +144,25 @@ def speed_rows(case, settings, repeats, most):
                 f"{seconds * result.standard_error**2:.3g}",
             ],
         )
+
+
+def evaluator_rows(case, budget, horizon):
+    """Yields the time and error of Brax's own evaluator with as many transitions."""
+    from brax import envs
+    from brax.training import acting
+
+    def make_policy(params):
+        return lambda observation, key: (case.apply(params, observation), {})
+
+    env = envs.training.wrap(envs.get_environment("ant", backend="spring"), episode_length=horizon)
+    settings = dict(num_eval_envs=budget // horizon, episode_length=horizon, action_repeat=1, key=jax.random.PRNGKey(0))
+    evaluator = acting.Evaluator(env, make_policy, **settings)
+    evaluator.run_evaluation(case.params[0], {})
+    started = time.perf_counter()
+    found = evaluator.run_evaluation(case.params[0], {})
+    seconds, variance = time.perf_counter() - started, found["eval/episode_reward_std"] ** 2 / (budget // horizon)
+    value = f"{found['eval/episode_reward']:.3f} +- {math.sqrt(variance):.2g}"
+    yield [case.name, f"{budget:.0e}", f"{1000 * seconds:.0f} ms", value, f"{seconds * variance:.3g}"]
 
 
 def table(head, rows):
@@ -211,6 +232,15 @@ def main(arguments=None):
             yield [case.name, f"{1000 * again:.1f} ms", ", ".join(f"{1000 * seconds:.1f} ms" for seconds in new)]
 
     table(["environment", "first policy again", "three new ones"], others())
+    for case in done:
+        if case.name.startswith("Brax"):
+            print("## Brax's own evaluator")
+            print()
+            print("`brax.training.acting.Evaluator`, gamma 1, T = 200, one episode for each environment; second call.")
+            print()
+            budget, horizon = (2_000, 20) if options.small else (2_000_000, 200)
+            head = ["environment", "transitions", "time", "value", "s x error^2"]
+            table(head, evaluator_rows(case, budget, horizon))
     print("## Is it right?")
     print()
     print("Adaptive against uniform evaluation, and against itself in the same process.")
