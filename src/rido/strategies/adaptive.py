@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
-from rido.core.allocation import fill
+from rido.core.allocation import fill, pool
 from rido.core.estimate import Estimate
 from rido.core.moments import Moments, RewardMoments
 from rido.core.schedule import Schedule
@@ -47,6 +47,7 @@ _PLENTY = 200  # full-length trajectories from which on the weights are known we
 _LONGER = 80  # a phase spends (n - _PLENTY) / _LONGER times what was spent, for n full-length trajectories
 _RELEARN = 1.2  # plans are made anew when the transitions spent have grown by this factor
 _LOCKSTEP_PILOT = 0.125  # largest share of the budget for a pilot that is as wide as a device in lockstep
+_LOCKSTEP_GAIN = 1.3  # least gain of cut trajectories there: they take 1.1 to 1.5 times as long for as many transitions
 _IDLE = 0.05  # share of the budget that such a device leaves unspent: another phase would be all latency
 _HEDGE = 0.5  # share of a phase in full length, times the number of full-length trajectories so far
 _ENDLESS = 1e18  # transitions, the most that is forecast
@@ -73,7 +74,8 @@ class Adaptive(Strategy):
         reset_price: what beginning a trajectory costs, in transitions. It makes short trajectories less
             attractive; the budget still counts transitions only.
         lockstep: trajectories that a device runs in lockstep in about the time of one. Then the pilot and the phases
-            are as wide if the budget pays for it, and what is left in the end stays unspent if it is little.
+            are as wide if the budget pays for it, trajectories are cut only if that gains much, and what is left in
+            the end stays unspent if it is little.
 
     Example:
         >>> strategy = Adaptive(horizon=10, budget=100, gamma=0.9)
@@ -312,6 +314,11 @@ class Adaptive(Strategy):
             others = [[team for team in teams if team is not own] or teams for own in teams]
             budget = self.budget * max(1, len(teams) - 1) / len(teams)
             self._lessons = [learn(self._union(group), budget=budget, reset_price=self.reset_price) for group in others]
+            if self.lockstep:
+                self._lessons = [
+                    replace(lesson, truncates=lesson.truncates and _gain(lesson) >= _LOCKSTEP_GAIN)
+                    for lesson in self._lessons
+                ]
             self._learned_at = self.spent
         return self._lessons
 
@@ -345,6 +352,12 @@ class Adaptive(Strategy):
                 plan = np.array(Schedule.uniform(self.horizon, left).counts)
         none = np.zeros_like(plan)
         return [none, plan] if rounds % 2 else [plan, none]
+
+
+def _gain(lesson: Lesson) -> float:
+    """Returns the variance of full-length trajectories over that of the best plan of the same cost."""
+    root = np.sqrt(pool(lesson.weights, lesson.costs))
+    return float(lesson.weights.sum() * lesson.costs.sum() / (lesson.costs @ root) ** 2)
 
 
 def _deal(given: NDArray[np.int64], parts: Sequence[Counts]) -> NDArray[np.int64]:

@@ -3,6 +3,9 @@
 import contextlib
 import logging
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -186,6 +189,29 @@ def test_slots_tiles_and_parts_do_not_change_the_sums(monkeypatch):
     assert abs(parts.transitions - one.transitions) < 0.1 * one.transitions
 
 
+def test_several_devices_share_the_trajectories():
+    """Two of XLA's host devices, in a process of its own: the same trajectories, and the same sums up to rounding."""
+    script = """
+import jax, numpy as np
+from rido import Schedule
+from rido.jax import JaxSimulator, lqg
+from rido.simulators.jax import simulator
+schedule = Schedule(np.r_[np.full(10, 301), np.full(10, 100), 1])
+def found():
+    return JaxSimulator(lqg(), horizon=21, gamma=0.9).summarise(schedule, np.random.SeedSequence(5), 7).rewards
+both, devices = found(), jax.local_devices()
+assert len(devices) == 2
+jax.local_devices = lambda: devices[:1]
+one, scale = found(), 1e-4 * np.abs(both.products).max()
+np.testing.assert_array_equal(both.taken, one.taken)
+np.testing.assert_allclose(both.centred_on(one.centre).products, one.products, rtol=1e-3, atol=scale)
+print("the same")
+"""
+    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=flags)
+    assert result.stdout == "the same\n", result.stderr[-2000:]
+
+
 def test_parameters_are_arguments_of_programs_that_are_compiled_once():
     """A second policy of the same shape takes the programs of the first, and acts by its own parameters."""
 
@@ -304,6 +330,23 @@ def test_a_critic_carries_the_estimate_and_does_not_bias_it():
     assert errors[1].standard_error < 0.5 * errors[0].standard_error
     error = math.hypot(stats.sem(starts), errors[1].standard_error)
     assert abs(errors[1].value + starts.mean() - expected_return(horizon, gamma)) < 4.5 * error
+
+
+def test_parameters_of_a_critic_are_arguments_too():
+    def apply(params, observation, steps_to_go):
+        return params * observation[0] ** 2 * (steps_to_go > 0)
+
+    pair, plain = JaxCritic((apply, jnp.float32(2.0))), JaxCritic(lambda *given: apply(2.0, *given))
+    simulator = JaxSimulator(LQG, horizon=20, gamma=0.9, num_envs=64)
+    schedule = Schedule.uniform(20, 800)
+    found, expected = (simulator.summarise(schedule, SOURCE, 0, critic=critic) for critic in (pair, plain))
+    np.testing.assert_allclose(found.signal.products, expected.signal.products, rtol=1e-3)
+    np.testing.assert_allclose(found.starts, expected.starts, rtol=1e-6)
+    observations, steps = np.ones((3, 1), np.float32), np.arange(3)
+    np.testing.assert_array_equal(pair(observations, steps), [0, 2, 2])
+    with jax.log_compiles(), counted_compilations() as compiled:
+        simulator.summarise(schedule, SOURCE, 0, critic=JaxCritic((apply, jnp.float32(3.0))))
+    assert not compiled
 
 
 def test_a_critic_sees_the_same_on_the_host():

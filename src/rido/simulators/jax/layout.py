@@ -56,12 +56,14 @@ class Device:
             return Device(slots, (_CPU_LATENCY, _CPU_LATENCY), _BLOCKS)
         return Device(slots, (_GPU_LATENCY, _HEAVY_LATENCY), in_time_of_one=min(_GPU_IN_TIME_OF_ONE, slots[-1]))
 
-    def steps(self, slots: int, planned: Counts) -> int:
+    def steps(self, slots: int, planned: Counts, size: int = 0) -> int:
         """Returns the steps of a block: few blocks where a step takes no time, short ones where trajectories wait."""
         if self.blocks:
             return -(-len(planned) // self.blocks)
         short = int(planned.sum()) <= _SHORT * int(planned[0])
-        most = _NARROW_STEPS if slots < _NARROW else _SHORT_STEPS if short else _WIDE_STEPS
+        most = _SHORT_STEPS if short else _WIDE_STEPS
+        if slots < _NARROW and size < _HEAVY:
+            most = _NARROW_STEPS
         return -(-len(planned) // -(-len(planned) // most))
 
     def choose_slots(self, planned: Counts, size: int = 0) -> int:
@@ -74,12 +76,12 @@ class Device:
             size: of a slot, in bytes.
         """
         latency = self.latency[size >= _HEAVY]
-        costs = [self._steps_in_all(slots, planned) * (latency + slots) for slots in self.slots]
+        costs = [self._steps_in_all(slots, planned, size) * (latency + slots) for slots in self.slots]
         return self.slots[int(np.argmin(costs))]
 
-    def _steps_in_all(self, slots: int, planned: Counts) -> float:
+    def _steps_in_all(self, slots: int, planned: Counts, size: int) -> float:
         """Returns the most steps in lockstep that all trajectories take, the longest first (Graham's bound)."""
-        block = self.steps(slots, planned)  # a slot that is free waits for the next block
+        block = self.steps(slots, planned, size)  # a slot that is free waits for the next block
         longest, shortest = (-(-int(length) // block) * block for length in lengths_of(planned, [0, planned[0] - 1]))
         if planned[0] <= slots:
             return float(longest)

@@ -26,7 +26,7 @@ class Task(NamedTuple):
         critic: the critic's arrays.
         horizon: number of time steps.
         gamma: discount factor, for the critic.
-        seeds: two words for each trajectory; or three from which :func:`make_seeds` makes them.
+        seeds: two words for each trajectory; or four from which :func:`make_seeds` makes them.
         planned: how many trajectories take each step. Trajectories are numbered from 0, the longest first.
     """
 
@@ -188,19 +188,19 @@ def join_seeds(words: NDArray[np.uint32]) -> list[int]:
     return seeds
 
 
-def seed_words(source: np.random.SeedSequence, index: int) -> NDArray[np.uint32]:
-    """Returns the words from which :func:`make_seeds` makes the seeds of trajectories from an index on."""
+def seed_words(source: np.random.SeedSequence, index: int, stride: int = 1) -> NDArray[np.uint32]:
+    """Returns the words from which :func:`make_seeds` makes the seeds of every stride-th trajectory from an index on."""
     high, low = divmod(index, 1 << 31)  # so that no sum of a word and a row overflows
     if high:
         source = np.random.SeedSequence(source.entropy, spawn_key=(*source.spawn_key, 0, high))
-    return np.array([*source.generate_state(2, np.uint32), low], dtype=np.uint32)
+    return np.array([*source.generate_state(2, np.uint32), low, stride], dtype=np.uint32)
 
 
 @jax.jit
 def make_seeds(words: jax.Array, index: jax.Array) -> jax.Array:
     """Returns two words for each trajectory, which do not repeat: folding in is a permutation of 64 bits."""
     base = jax.random.fold_in(jax.random.key(words[0], impl=_GENERATOR), words[1])
-    keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(words[2] + index.astype(jnp.uint32))
+    keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(words[2] + words[3] * index.astype(jnp.uint32))
     return jax.random.key_data(keys)
 
 

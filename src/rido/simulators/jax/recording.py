@@ -32,8 +32,9 @@ def roll_out(
     programs: Programs, device: Device, task: Task, planned: np.ndarray, *, observing: bool = False
 ) -> tuple[Record, Layout]:
     """Runs the trajectories that a task plans; returns what they returned, still on the device, and where it is."""
-    layout, slots, count = Layout.of(planned), device.choose_slots(planned, programs.size(task)), int(planned[0])
-    steps, tables = device.steps(slots, planned), layout.tables()
+    layout, count, size = Layout.of(planned), int(planned[0]), programs.size(task)
+    slots = device.choose_slots(planned, size)
+    steps, tables = device.steps(slots, planned, size), layout.tables()
     state, following = programs.start(task, slots=slots)
     example = jax.tree.map(lambda array: array[:1], state.observations) if observing else None
     record = _empty(example, layout.cells, layout.trajectories, programs.channels)

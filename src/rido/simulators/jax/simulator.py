@@ -1,8 +1,10 @@
 """Trajectories from pure JAX environments, in lockstep on any device."""
 
 import functools
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import jax
@@ -160,20 +162,39 @@ class JaxSimulator:
         before: Summarised | None = None,
     ) -> Summarised:
         """See :meth:`rido.simulators.base.SummarisingSimulator.summarise`; seeds are made on the device too."""
-        total: Summarised | None = None
-        programs = self._programs_for(critic)
+        total = before
         parts = max(-(-schedule.trajectories // _MOST_AT_ONCE), -(-schedule.transitions // _MOST_TRANSITIONS))
         for part in range(parts):
             share = Schedule((schedule.counts + part) // parts)  # they add up to the counts, and never increase
-            task = self._task(critic, seed_words(source, first), share.counts)
-            found = sum_on_device(programs, self._device, task, share, before if total is None else total)
-            for summary, name in ((found.rewards, "rewards"), (found.signal, "critic")):
-                if summary is not None and not np.isfinite(summary.products).all():
-                    self._raise_overflow(name, share, source, first)
-            total = found if total is None else total + found
+            found = self._summarise(share, source, first, critic, total)
+            total = found if part == 0 else total + found  # type: ignore[operator]
             first += share.trajectories
         assert total is not None
         return total
+
+    def _summarise(
+        self, schedule: Schedule, source: np.random.SeedSequence, first: int, critic: Any, before: Summarised | None
+    ) -> Summarised:
+        """Sums over trajectories that run in one go: on several devices, each of which takes every so many-th one."""
+        devices = jax.local_devices()[: schedule.trajectories]
+        programs, number = self._programs_for(critic), len(devices)
+
+        def run(place: int) -> Summarised:
+            share = Schedule((schedule.counts - place + number - 1) // number)
+            task = self._task(critic, seed_words(source, first + place, number), share.counts)
+            with jax.default_device(devices[place]):
+                task = jax.device_put(task, devices[place]) if number > 1 else task
+                return sum_on_device(programs, self._device, task, share, before)
+
+        if number == 1:
+            found = run(0)
+        else:  # a thread waits for each device
+            with ThreadPoolExecutor(number) as pool:
+                found = functools.reduce(operator.add, pool.map(run, range(number)))
+        for summary, name in ((found.rewards, "rewards"), (found.signal, "critic")):
+            if summary is not None and not np.isfinite(summary.products).all():
+                self._raise_overflow(name, schedule, source, first)
+        return found
 
     def close(self) -> None:
         """Does nothing: there is nothing to close."""
