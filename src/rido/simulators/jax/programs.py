@@ -189,7 +189,7 @@ def join_seeds(words: NDArray[np.uint32]) -> list[int]:
 
 
 def seed_words(source: np.random.SeedSequence, index: int, stride: int = 1) -> NDArray[np.uint32]:
-    """Returns the words from which :func:`make_seeds` makes the seeds of every stride-th trajectory from an index on."""
+    """Returns the words from which :func:`make_seeds` makes seeds, from an index on and by a stride."""
     high, low = divmod(index, 1 << 31)  # so that no sum of a word and a row overflows
     if high:
         source = np.random.SeedSequence(source.entropy, spawn_key=(*source.spawn_key, 0, high))
