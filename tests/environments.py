@@ -57,6 +57,19 @@ class SlowSeeding(Mortal):
         return super().reset(seed=seed)
 
 
+class Greedy(Mortal):
+    """A reset draws 101 numbers, more than a point has; an action 1 is paid for with the sum of all but the first."""
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.sum = self.np_random.normal(size=100).sum()
+        return observation + np.float32(self.sum), info
+
+    def step(self, action):
+        observation, reward, *ends = super().step(action)
+        return observation, reward + action * self.sum, *ends
+
+
 class Counted(Mortal):
     """Counts the steps of all environments of this process, for tests of budgets; set ``taken`` to 0 first."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from environments import Mortal
+from rido.simulators.base import describe
 
 FATES = {
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -49,12 +50,16 @@ def tanh_policy(observations):
 
 
 def assert_same(simulator, reference, lengths, seeds):
-    """Everything that a simulator is asked for must agree to the last bit."""
-    ours, theirs = simulator.observe(lengths, seeds), reference.observe(lengths, seeds)
-    for batch in (simulator.rollout(lengths, seeds), ours.trajectories):
-        np.testing.assert_array_equal(batch.flat, theirs.trajectories.flat)
-        np.testing.assert_array_equal(batch.lengths, lengths)
-        np.testing.assert_array_equal(batch.steps, theirs.trajectories.steps)
-    np.testing.assert_array_equal(ours.observations, theirs.observations)
-    np.testing.assert_array_equal(ours.terminated, theirs.terminated)
-    np.testing.assert_array_equal(simulator.starts(seeds), reference.starts(seeds))
+    """Everything that a simulator is asked for must agree to the last bit, with points too if it takes them."""
+    requests = [()]
+    if describe(simulator).takes_points:
+        requests.append((np.random.default_rng(0).random((len(seeds), 5)),))
+    for points in requests:
+        ours, theirs = (each.observe(lengths, seeds, *points) for each in (simulator, reference))
+        for batch in (simulator.rollout(lengths, seeds, *points), ours.trajectories):
+            np.testing.assert_array_equal(batch.flat, theirs.trajectories.flat)
+            np.testing.assert_array_equal(batch.lengths, lengths)
+            np.testing.assert_array_equal(batch.steps, theirs.trajectories.steps)
+        np.testing.assert_array_equal(ours.observations, theirs.observations)
+        np.testing.assert_array_equal(ours.terminated, theirs.terminated)
+        np.testing.assert_array_equal(simulator.starts(seeds, *points), reference.starts(seeds, *points))

@@ -11,10 +11,9 @@ from rido.policies.export import export
 from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
-TRAININGS = 10
+TRAININGS = 20
 EPISODES = 5  # of one evaluation, SB3's default
 TRUE_EPISODES = 200  # of each checkpoint, on other seeds: its true return
-CONFIDENCES = (0.95, 0.5)  # by which a model must be better, for rido
 
 
 @dataclass(frozen=True)
@@ -97,21 +96,11 @@ def train(name, seed, quick):
             )
             for count in (EPISODES, 2 * EPISODES)
         }
-        ours = [
-            EvalCallback(
-                setting.env,
-                Note(f"rido, {confidence:g}"),
-                budget=EPISODES * setting.horizon,
-                confidence=confidence,
-                seed=seed + 2000,
-                **options,
-            )
-            for confidence in CONFIDENCES
-        ]
-        model.learn(steps, callback=CallbackList([Keep(), *plain.values(), *ours]))
+        ours = EvalCallback(setting.env, Note("rido"), budget=EPISODES * setting.horizon, seed=seed + 2000, **options)
+        model.learn(steps, callback=CallbackList([Keep(), *plain.values(), ours]))
     truth = {at: returns(agent, setting, 20 if quick else TRUE_EPISODES, seed) for at, agent in agents.items()}
     spent = {label: one.taken for label, one in plain.items()}
-    spent |= {f"rido, {one.confidence:g}": sum(number for *_, number in one._intervals) for one in ours}
+    spent["rido"] = sum(number for *_, number in ours._intervals)
     return {"truth": truth, "kept": dict(kept), "transitions": spent}
 
 
@@ -142,8 +131,7 @@ def page(found):
         f"{TRAININGS} trainings of each (PPO), with all callbacks side by side in the same training. rido's have the "
         f"transitions of {EPISODES} episodes of full length for each evaluation. Which model is kept, and how good it "
         f"is: its return over {TRUE_EPISODES} other episodes, next to that of the best checkpoint. A kept model counts "
-        "as the best where its return is within one standard error of the best one's. The number after rido is the "
-        "confidence by which a model must be better.",
+        "as the best where its return is within one standard error of the best one's.",
         "",
         "| training | callback | kept the best | mean loss to the best | largest loss | evaluation transitions |",
         "|---|---|---|---|---|---|",

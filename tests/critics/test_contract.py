@@ -8,7 +8,8 @@ import pytest
 import rido
 from environments import Mortal
 from rido.critics.base import AgentCritic, FunctionCritic, signal
-from rido.critics.fitted import FeatureExtractor, Pilot, fit
+from rido.critics.features import FeatureExtractor, Sample
+from rido.critics.learning import Learner
 from rido.policies.base import ValueFunction
 from rido.simulators.gymnasium import GymnasiumSimulator
 
@@ -44,8 +45,11 @@ def endless(observations):
 def fitted():
     observed = simulator().observe(np.full(20, HORIZON), range(1000, 1020))
     view = FeatureExtractor(simulator().observation_space, None)
-    pilot = Pilot(observed.trajectories, observed.terminated, view(observed.observations), False, HORIZON, GAMMA)
-    return fit(pilot, view)
+    sample = Sample(observed.trajectories, observed.terminated, view(observed.observations))
+    learner = Learner(view, members=1, groups=2, horizon=HORIZON, gamma=GAMMA, price_of_starts=0.01, required=True)
+    learner.add(sample, np.arange(20) % 2)
+    learner.learn()
+    return learner.critic()
 
 
 def jax_function():

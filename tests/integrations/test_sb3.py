@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 import rido
 from rido.integrations.eval_envs import Episodes
-from rido.integrations.sb3 import EvalCallback, _is_better
+from rido.integrations.sb3 import EvalCallback
 
 
 class Memory(KVWriter):
@@ -104,19 +104,6 @@ def test_the_statistics_of_training_are_used():
     callback = EvalCallback("Pendulum-v1", None, sb3, budget=4000, eval_freq=64, verbose=0, seed=0)
     model.learn(128, callback=callback)
     assert sb3.agrees_with(callback.last_evaluation) and callback.last_mean_reward < -200
-
-
-@pytest.mark.parametrize(("value", "error", "better"), [(2.7, 1.4, False), (2.9, 1.4, True), (-3.0, 1.0, False)])
-def test_better_means_by_more_than_the_error(value, error, better):
-    """Of a standard error of 1.4, t(99) = 1.984 times is 2.78."""
-    assert _is_better(rido.Estimate(value, error, 99, rido.Schedule([100]), 1.0, False), 0.95) is better
-
-
-@pytest.mark.parametrize("error", [np.inf, 0.0])
-def test_without_an_error_the_larger_mean_is_better(error):
-    """A single trajectory has no standard error; as in SB3, training still finds a better model."""
-    for value in (1.0, 0.0, -1.0):
-        assert _is_better(rido.Estimate(value, error, 0, rido.Schedule([1]), 1.0, False), 0.95) is (value > 0)
 
 
 def test_differences_are_those_of_the_same_seeds_over_the_shorter_length():

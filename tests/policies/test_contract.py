@@ -85,6 +85,11 @@ def agent(folder):
     return sb3.PPO("MlpPolicy", ENV, seed=0, device="cpu")
 
 
+def soft_actor(folder):
+    sb3 = pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
+    return sb3.SAC("MlpPolicy", ENV, seed=0, device="cpu", buffer_size=10)
+
+
 def sb3_zip(folder):
     agent(folder).save(folder / "agent.zip")
     return folder / "agent.zip"
@@ -111,6 +116,7 @@ POLICIES = {
     "random": lambda folder: "random",
     "module:attribute": lambda folder: f"{__name__}:network",
     "SB3 model": agent,
+    "SB3 model with Q": soft_actor,
     "SB3 zip": sb3_zip,
     "npz": npz,
     "npz as text": lambda folder: str(npz(folder)),

@@ -10,6 +10,7 @@ import typer
 
 from rido.cli.console import ESTIMATE
 from rido.simulators.factory import SimulatorName
+from rido.simulators.sobol import Starts
 
 SPEND, COLLECT = "How much to spend", "How to collect"
 """Headings of the options that say when to stop and how to collect."""
@@ -29,6 +30,10 @@ EndOnTruncationOption = Annotated[
 ]
 StochasticOption = Annotated[
     bool, typer.Option("--stochastic", help="Sample the agent's actions.", rich_help_panel=ESTIMATE)
+]
+StartsOption = Annotated[
+    Starts,
+    typer.Option(help="Random starts, or evenly spread ones (Sobol points).", rich_help_panel=COLLECT),
 ]
 SeedOption = Annotated[int | None, typer.Option(help="The same seed gives the same result.", rich_help_panel=COLLECT)]
 NoReseedOption = Annotated[

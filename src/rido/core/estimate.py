@@ -1,6 +1,7 @@
 """Estimate: the expected return estimated from collected rewards, with its confidence interval."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.allocation import hoeffding_weights
-from rido.core.moments import Moments, rescale
+from rido.core.moments import Moments, rescale, union
 from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
 
@@ -48,7 +49,7 @@ class Estimate:
     largest_contribution: float = 0.0
 
     @classmethod
-    def from_moments(cls, *teams: Moments) -> "Estimate":
+    def from_moments(cls, *teams: Moments, same_means: bool = True) -> "Estimate":
         """Estimates the return from moments of collected rewards.
 
         The value is the sum of discounted mean rewards, which is (1) of the paper with its sums exchanged. Of several
@@ -58,6 +59,8 @@ class Estimate:
 
         Args:
             teams: moments of independent sets of trajectories, each with its own schedule.
+            same_means: whether the expected reward of a step is the same in all teams. It is not where teams have
+                different critics.
         """
         if min(int(team.counts[-1]) for team in teams) < 1:
             raise ValueError("an estimate needs at least one trajectory of full length, got none")
@@ -67,9 +70,12 @@ class Estimate:
         means = np.mean([team.means for team in teams], axis=0)
         value = float(teams[0].discounts @ means)
         error, freedom, skewness, effective, largest = math.inf, 0.0, 0.0, 1.0, 0.0
-        if counts[-1] > 1:
-            scale = teams[0].discounts / len(teams) * np.sqrt(counts / (counts - 1))
-            found = reduce(add, (team.contributions(scale / team.counts, means) for team in teams))
+        estimated = 1 if same_means else len(teams)  # means of each step
+        if counts[-1] > estimated:
+            scale = teams[0].discounts / len(teams) * np.sqrt(counts / (counts - estimated))
+            centres = [means if same_means else team.means for team in teams]
+            pairs = zip(teams, centres, strict=True)
+            found = reduce(add, (team.contributions(scale / team.counts, centre) for team, centre in pairs))
             variance = float(found.squares.sum())
             rounding = _ROUNDING * float(teams[0].discounts @ np.abs(means))
             if math.sqrt(variance) <= rounding:
@@ -78,7 +84,7 @@ class Estimate:
             error = math.sqrt(variance)
             if variance > 0:
                 error = max(scaled_number(error, unit), math.ulp(0.0))
-            freedom = effective = float(counts[-1] - 1)
+            freedom = effective = float(counts[-1] - estimated)
             if variance > 0:
                 freedom = satterthwaite(found.squares, np.maximum(found.trajectories - 1.0, 1.0))
                 effective = freedom if math.isnan(found.fourths) else variance**2 / found.fourths
@@ -95,6 +101,31 @@ class Estimate:
             skewness=skewness,
             effective_trajectories=effective,
             largest_contribution=largest,
+        )
+
+    @classmethod
+    def from_replicates(cls, teams: "Sequence[Sequence[Moments]]") -> "Estimate":
+        """Estimates the return from replicates, within which trajectories need not be independent.
+
+        The value is the mean of the replicates' own. Its standard error comes from their spread within a team. Skewness
+        is that of the trajectories' contributions as if these were independent.
+
+        Args:
+            teams: moments of the replicates of each team, at least two in each and as many in all of them.
+        """
+        plain = cls.from_moments(*(union(team) for team in teams), same_means=False)
+        members, unit = rescale(*(member for team in teams for member in team))
+        values = np.array([member.discounts @ member.means for member in members]).reshape(len(teams), -1)
+        error = scaled_number(math.sqrt(float(values.var(axis=1, ddof=1).mean()) / values.size), unit)
+        value = scaled_number(float(values.mean()), unit)
+        if not 0 < error < math.inf or error <= _ROUNDING * plain.standard_error:
+            return replace(plain, value=value)
+        return replace(
+            plain,
+            value=value,
+            standard_error=error,
+            degrees_of_freedom=float(values.size - len(teams)),
+            largest_contribution=plain.largest_contribution * (error / plain.standard_error),
         )
 
     @property

@@ -1,7 +1,7 @@
 """Moments: means, variances and weights f_t of the collected rewards."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -336,6 +336,16 @@ class RewardMoments(Moments):
             for start in range(0, len(rows), slab):
                 reached = np.arange(width) < lengths[start : start + slab, None]
                 yield np.where(reached, rows[start : start + slab] - means[:width], 0.0), reached
+
+
+def union(parts: Sequence[Moments]) -> Moments:
+    """Returns the moments of all trajectories of several others; a single one as it is."""
+    if len(parts) == 1:
+        return parts[0]
+    together = type(parts[0])(parts[0].horizon, gamma=parts[0].gamma)
+    for part in parts:
+        together.merge(part)
+    return together
 
 
 def rescale(*teams: Moments, width: float = 0.0) -> tuple[tuple[Moments, ...], int]:

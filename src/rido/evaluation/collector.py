@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,9 @@ from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary, SummedMoments
 from rido.core.trajectories import Trajectories, concatenate
-from rido.critics.base import AgentCritic, Critic, signal, value
-from rido.critics.fitted import FeatureExtractor, FittedCritic, Pilot, agent_value
+from rido.critics.base import Critic, signal, value
+from rido.critics.features import FeatureExtractor, Sample
+from rido.critics.learning import Learner
 from rido.evaluation.progress import Progress
 from rido.policies.observations import take
 from rido.simulators.base import (
@@ -31,12 +33,26 @@ from rido.simulators.base import (
     trajectory_seeds,
 )
 from rido.simulators.requests import check_rewards
-from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, Milestone, Piece, RunFile, RunFileError
+from rido.simulators.sobol import SobolPoints
+from rido.storage.runfile import (
+    AGENT_DISCOUNT,
+    FITTED_CRITIC,
+    PRICE_OF_STARTS,
+    SOBOL_RESETS,
+    Milestone,
+    Piece,
+    RunFile,
+    RunFileError,
+)
 
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
 _PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
 _RESETS = 1024  # resets in a piece; a fixed number, because a critic may round a row by its place in the batch
 _RESET_STREAM = 1  # stream of seeds for resets
+_START_STREAM = 2  # stream of the points where trajectories start
+_RESET_REPLICATES = 16  # sequences of Sobol points for resets
+_SOBOL_GAIN = 100.0  # random resets that one of these is worth, about, where values are smooth
+_MOST_SOBOL_RESETS = 1 << 14  # with so many, what is left of their error is far below that of all else
 _OTHER_PLAN = "run file was recorded by another version of rido, which planned otherwise"
 _FEWEST_RESETS = 32  # resets at least, also where all first observations seem to be alike
 
@@ -55,6 +71,7 @@ class Collector:
         reward_range: lowest and highest possible reward; another one is an error.
         pieces: recorded pieces that are still to be had, shared with other collectors; those of the run file if not
             given.
+        replicates: sequences of Sobol points for the starts of trajectories; 0 for random starts.
 
     Attributes:
         round: number of the round that pieces are recorded for.
@@ -79,8 +96,10 @@ class Collector:
         notes: Sequence[str] = (),
         reward_range: tuple[float, float] | None = None,
         pieces: deque[Piece] | None = None,
+        replicates: int = 0,
     ) -> None:
         self._simulator = simulator
+        self._points = SobolPoints(entropy, stream=_START_STREAM, replicates=replicates) if replicates else None
         self._lockstep = describe(simulator).lockstep
         self._entropy = entropy
         self._record = record
@@ -91,6 +110,8 @@ class Collector:
         self.round = 0
         self._starts: list[NDArray[np.float64]] = []
         self._reset_values: list[NDArray[np.float64]] = []
+        self._reset_points: SobolPoints | None = None
+        self._reset_replicates = 0
         self._summarised: Summarised | None = None
         self.critic: Critic | None = None
         self.summing = summing
@@ -98,10 +119,16 @@ class Collector:
         self.trajectories = 0
         self.seconds = self.reset_seconds = self.busy_seconds = 0.0
 
-    def collect(self, lengths: NDArray[np.int64], bar: Progress) -> Trajectories:
-        """Returns trajectories of these lengths: their signal if there is a critic, else their rewards."""
+    def collect(self, lengths: NDArray[np.int64], groups: NDArray[np.int64], bar: Progress) -> Trajectories:
+        """Returns trajectories of these lengths: their signal if there is a critic, else their rewards.
+
+        Args:
+            lengths: of the trajectories.
+            groups: the replicate that each of them belongs to, where starts are Sobol points.
+            bar: shows the progress.
+        """
         parts: list[Trajectories] = []
-        for piece in self._collect(lengths, None, bar):
+        for piece in self._collect(lengths, groups, None, bar):
             if piece.starts is not None:
                 self._starts.append(piece.starts)
             parts.append(piece.trajectories if piece.signal is None else piece.signal)
@@ -129,25 +156,33 @@ class Collector:
         bar.advance(found.rewards.transitions)
         return found.rewards if found.signal is None else found.signal
 
-    def pilot(self, lengths: NDArray[np.int64], extractor: FeatureExtractor, bar: Progress) -> Pilot:
-        """Returns trajectories of these lengths with what a critic may be fitted on."""
-        pieces = self._collect(lengths, extractor, bar)
-        return pilot_of(pieces, extractor.agent is not None, horizon=self.plain.horizon, gamma=self.plain.gamma)
+    def observe(
+        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor, bar: Progress
+    ) -> Sample:
+        """Returns trajectories of these lengths with the features that critics learn from."""
+        return sample_of(self._collect(lengths, groups, extractor, bar))
 
-    def residual_of(self, pilot: Pilot) -> Trajectories:
-        """Returns a pilot's signal if its agent's own value function is the critic, else its rewards."""
-        if not isinstance(self.critic, AgentCritic):
-            return pilot.trajectories
-        signal = pilot.signal(agent_value(self.critic))
-        if self._record is not None:
-            self._record.get_or_set(AGENT_DISCOUNT, self.critic.discount)  # with it the residuals can be had again
-        self._starts.append(signal.starts)
-        return signal.trajectories
+    def begin_learning(self, extractor: FeatureExtractor, *, budget: int, resets: int) -> float:
+        """Notes what critics will learn from; returns the price of their variance among starts.
 
-    def check_critic(self, pilot: Pilot) -> None:
-        """Makes sure that a run that goes on does so with the critic that it had."""
-        if self._record is not None and isinstance(self.critic, FittedCritic):
-            self._record.check_same(FITTED_CRITIC, pilot.values(self.critic.function)[:32].tolist())
+        Args:
+            extractor: makes the features.
+            budget: transitions to spend.
+            resets: the most that there will be.
+        """
+        price = budget / resets / (_SOBOL_GAIN if describe(self._simulator).takes_points else 1.0)
+        if self._record is None:
+            return price
+        if extractor.agent is not None:
+            self._record.get_or_set(AGENT_DISCOUNT, extractor.agent.discount)
+        return float(self._record.get_or_set(PRICE_OF_STARTS, price))
+
+    def use(self, learner: Learner) -> None:
+        """Takes the critic that has been learned so far; a run that goes on must have learned the same."""
+        self.critic = learner.critic()
+        self._starts = [learner.starts] if self.critic is not None else []
+        if self._record is not None and self.round == 0:
+            self._record.check_same(FITTED_CRITIC, learner.starts[:32].tolist())
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -156,9 +191,13 @@ class Collector:
 
     @property
     def starts(self) -> NDArray[np.float64]:
-        """The critic's values of first observations: of resets, or of the trajectories while there are none."""
-        parts = self._reset_values or self._starts
-        return np.concatenate(parts) if parts else np.zeros(0)
+        """The critic's values of first observations: of resets, or of the trajectories while there are none.
+
+        Of resets from Sobol points they are the means of the replicates.
+        """
+        if self._reset_values:
+            return means_of_replicates(np.concatenate(self._reset_values), self._reset_replicates)
+        return np.concatenate(self._starts) if self._starts else np.zeros(0)
 
     @property
     def resets(self) -> int:
@@ -176,17 +215,26 @@ class Collector:
             share: of the variance, that the resets may have.
             most: resets at most, at least 2.
         """
-        starts = np.concatenate(self._starts)
+        starts, able = np.concatenate(self._starts), describe(self._simulator)
         unit = excess_exponent(error, float(np.abs(starts).max()))
         spread = float(scaled(starts, -unit).var(ddof=1)) if starts.size > 1 else 0.0
         error = scaled_number(error, -unit)
         wanted = most if error**2 == 0 else min(most, spread * (1 - share) / share / error**2)
         count = int(min(max(wanted, _FEWEST_RESETS), most))
+        if able.takes_points and not self.summing and count >= 2 * _RESET_REPLICATES:
+            self._reset_replicates = _RESET_REPLICATES
+            count = min(count, _MOST_SOBOL_RESETS) // _RESET_REPLICATES * _RESET_REPLICATES
+            self._reset_points = SobolPoints(self._entropy, stream=_RESET_STREAM, replicates=_RESET_REPLICATES)
+        if self._record is not None:
+            self._record.get_or_set(SOBOL_RESETS, self._reset_replicates)
         started = time.perf_counter()
         piece = self._simulator.num_envs if self.summing else _RESETS
         for first in range(0, count, piece):
             size = min(piece, count - first)
-            starts, seconds = self._resets.popleft() if self._resets else self._reset(first, size)
+            replicates = np.arange(first, first + size) % _RESET_REPLICATES
+            if self._resets and self._reset_points is not None:
+                self._reset_points.skip(replicates)
+            starts, seconds = self._resets.popleft() if self._resets else self._reset(first, replicates)
             if starts.size != size:
                 raise RunFileError(_OTHER_PLAN)
             self._reset_values.append(starts)
@@ -217,13 +265,22 @@ class Collector:
             )
         self.round += 1
 
-    def _collect(self, lengths: NDArray[np.int64], extractor: FeatureExtractor | None, bar: Progress) -> list[Piece]:
+    def _collect(
+        self,
+        lengths: NDArray[np.int64],
+        groups: NDArray[np.int64],
+        extractor: FeatureExtractor | None,
+        bar: Progress,
+    ) -> list[Piece]:
         started = time.perf_counter()
         pieces: list[Piece] = []
         done = 0
         while done < lengths.size:
-            piece = self._pieces.popleft() if self._pieces else self._simulate(lengths[done:], extractor)
+            recorded = bool(self._pieces)
+            piece = self._pieces.popleft() if recorded else self._simulate(lengths[done:], groups[done:], extractor)
             part = piece.trajectories
+            if recorded and self._points is not None:
+                self._points.skip(groups[done : done + len(part)])
             planned = np.array_equal(part.lengths, lengths[done : done + len(part)])
             if not planned or piece.round != self.round or (piece.features is None) != (extractor is None):
                 raise RunFileError(_OTHER_PLAN)
@@ -238,7 +295,9 @@ class Collector:
         self.busy_seconds += time.perf_counter() - started
         return pieces
 
-    def _simulate(self, lengths: NDArray[np.int64], extractor: FeatureExtractor | None) -> Piece:
+    def _simulate(
+        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor | None
+    ) -> Piece:
         """Collects the first of these lengths: one for each environment, and more if they are quick."""
         count = self._simulator.num_envs
         if self._lockstep:
@@ -247,13 +306,15 @@ class Collector:
             rate = self.plain.transitions / self.seconds
             count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
         count = min(count, lengths.size)
-        seeds = trajectory_seeds(self._entropy, self.trajectories, count)
+        request: list[Any] = [lengths[:count], trajectory_seeds(self._entropy, self.trajectories, count)]
+        if self._points is not None:
+            request.append(self._points.take(groups[:count]))
         started = time.perf_counter()
         try:
             if extractor is None and self.critic is None:
-                piece = Piece(self.round, self._simulator.rollout(lengths[:count], seeds), 0.0)
+                piece = Piece(self.round, self._simulator.rollout(*request), 0.0)
             else:
-                piece = self._observe(lengths[:count], seeds, extractor)
+                piece = self._observe(request, extractor)
         except SimulationError as error:
             raise self._in_evaluation(error) from error.__cause__
         piece = dataclasses.replace(piece, seconds=time.perf_counter() - started)
@@ -264,9 +325,9 @@ class Collector:
     def _in_evaluation(self, error: SimulationError) -> SimulationError:
         return SimulationError(self.trajectories + error.trajectory, error.step, error.seed, error.reason)
 
-    def _observe(self, lengths: NDArray[np.int64], seeds: list[int], extractor: FeatureExtractor | None) -> Piece:
+    def _observe(self, request: list[Any], extractor: FeatureExtractor | None) -> Piece:
         assert isinstance(self._simulator, ObservingSimulator)
-        observed = self._simulator.observe(lengths, seeds)
+        observed = self._simulator.observe(*request)
         if extractor is None:
             assert self.critic is not None
             made = signal(self.critic, observed, horizon=self.plain.horizon, gamma=self.plain.gamma)
@@ -277,14 +338,18 @@ class Collector:
         features = np.concatenate([extractor(take(observed.observations, part)) for part in rows])
         return Piece(self.round, observed.trajectories, 0.0, features=features, terminated=observed.terminated)
 
-    def _reset(self, first: int, count: int) -> tuple[NDArray[np.float64], float]:
+    def _reset(self, first: int, replicates: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
+        count = replicates.size
         assert isinstance(self._simulator, ObservingSimulator) and self.critic is not None
         started = time.perf_counter()
         if self.summing:
             assert isinstance(self._simulator, SummarisingSimulator)
             values = self._simulator.start_values(seed_source(self._entropy, _RESET_STREAM), first, count, self.critic)
             return values, time.perf_counter() - started
-        observations = self._simulator.starts(trajectory_seeds(self._entropy, first, count, stream=_RESET_STREAM))
+        request: list[Any] = [trajectory_seeds(self._entropy, first, count, stream=_RESET_STREAM)]
+        if self._reset_points is not None:
+            request.append(self._reset_points.take(replicates))
+        observations = self._simulator.starts(*request)
         starts = value(self.critic, observations, np.full(count, self.plain.horizon))
         seconds = time.perf_counter() - started
         if self._record is not None:
@@ -292,13 +357,17 @@ class Collector:
         return starts, seconds
 
 
-def pilot_of(pieces: Sequence[Piece], agent_value: bool, *, horizon: int, gamma: float) -> Pilot:
-    """Returns pieces with features as one pilot; ``agent_value`` says whether the last feature is the agent's value."""
-    return Pilot(
+def means_of_replicates(values: NDArray[np.float64], replicates: int) -> NDArray[np.float64]:
+    """Returns the means of values that belong to replicates in turn; the values themselves where these are none."""
+    if not replicates:
+        return values
+    return np.array([values[first::replicates].mean() for first in range(replicates)])
+
+
+def sample_of(pieces: Sequence[Piece]) -> Sample:
+    """Returns pieces with features as one sample."""
+    return Sample(
         concatenate([piece.trajectories for piece in pieces]),
         np.concatenate([piece.terminated for piece in pieces if piece.terminated is not None]),
         np.concatenate([piece.features for piece in pieces if piece.features is not None]),
-        agent_value,
-        horizon,
-        gamma,
     )

@@ -18,12 +18,15 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.race import Race
 from rido.policies.files import named_policies
 from rido.simulators import factory
-from rido.simulators.base import Simulator, describe, trajectory_seeds
+from rido.simulators.base import Simulator, describe
 from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import environment_fingerprint, environment_name
 from rido.simulators.lineup import Lineup
+from rido.simulators.sobol import Starts, check_seeds, refuse_without_points
 from rido.storage.fingerprint import identify
 from rido.storage.runfile import COMPARISON, NOTES, REMARKS, Piece, RunFile, RunFileError
+
+_SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts")  # of a race, in a run file
 
 
 def compare(
@@ -38,6 +41,7 @@ def compare(
     deterministic: bool = True,
     confidence: float = 0.95,
     tolerance: float = 0.0,
+    starts: Starts = "random",
     seed: int | None = None,
     reseed: bool = True,
     num_envs: int | None = None,
@@ -67,6 +71,7 @@ def compare(
         deterministic: whether agents take their most likely action or sample one.
         confidence: probability that no policy is wrongly called the best.
         tolerance: difference that does not matter: stop when the leader is surely not worse than any other by more.
+        starts: as in :func:`rido.evaluate`; trajectory i of every policy has the same start.
         seed: what all randomness comes from; drawn and reported if not given.
         reseed: as in :func:`rido.evaluate`; without it there are no common seeds, and nothing is gained by pairing.
         num_envs: environments to run side by side, in each worker. It does not change the result.
@@ -98,7 +103,7 @@ def compare(
     horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, in_jax=simulator == "jax")
     budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
     settings: dict[str, Any] = dict(
-        horizon=horizon, budget=budget, gamma=gamma, confidence=confidence, tolerance=tolerance
+        horizon=horizon, budget=budget, gamma=gamma, confidence=confidence, tolerance=tolerance, starts=starts
     )
     race = Race(tuple(named), **settings)
     if seed is not None:
@@ -120,6 +125,8 @@ def compare(
     record = None
     warnings: tuple[str, ...] = ()
     try:
+        if starts == "sobol":
+            refuse_without_points(lineup.simulator(next(iter(named))), reseed=reseed)
         if run is not None:
             identity = {
                 "environment_fingerprint": environment_fingerprint(env),
@@ -171,7 +178,7 @@ def _collect(
         able = describe(lineup.simulator(name))
         if able.policy is not None and not able.policy.reproducible:
             notes.append(f"{name} draws random numbers that the seed does not control")
-        notes += able.check_seeds(trajectory_seeds(entropy, 0, 2))
+        notes += check_seeds(lineup.simulator(name), entropy, sobol=race.sobol)
     collectors: dict[str, Collector] = {}
     with Progress(race.budget, shown=progress) as bar:
         while (asked := race.ask()) is not None:
@@ -181,9 +188,10 @@ def _collect(
                 running = lineup.simulator(name)
                 if name not in collectors:
                     process: dict[str, Any] = dict(horizon=race.horizon, gamma=race.gamma, entropy=entropy)
+                    process["replicates"] = race.groups if race.sobol else 0
                     collectors[name] = Collector(running, **process, record=record, pieces=pieces)
                 collectors[name].round = piece_round(race, name)
-                told[name] = collectors[name].collect(schedule.lengths, bar)
+                told[name] = collectors[name].collect(schedule.lengths, race.dealt(schedule.lengths), bar)
                 able = describe(running)
                 notes, remarks = [*notes, *able.notes], [*remarks, *able.remarks]
             race.tell(told)
@@ -222,7 +230,7 @@ def read_comparison(path: str | Path) -> Comparison:
     names = found.get(COMPARISON)
     if names is None:
         raise RunFileError(f"run file {path} is of an evaluation, not of a comparison")
-    race = Race(names, **{name: found[name] for name in ("horizon", "budget", "gamma", "confidence", "tolerance")})
+    race = Race(names, **{name: found[name] for name in _SETTINGS})
     by_round: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_round.setdefault(piece.round, []).append(piece)

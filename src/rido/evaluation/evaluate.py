@@ -22,6 +22,7 @@ from rido.simulators import factory
 from rido.simulators.base import Simulator, close, describe
 from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import environment_name, identities
+from rido.simulators.sobol import Starts, refuse_without_points
 from rido.strategies import Adaptive, Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
@@ -48,6 +49,7 @@ def evaluate(
     reset_cost: float = 0.0,
     strategy: StrategyName | Strategy | Callable[..., Strategy] = "adaptive",
     critic: CriticName | Callable[..., Any] | None = None,
+    starts: Starts = "random",
     seed: int | None = None,
     reseed: bool = True,
     num_envs: int | None = None,
@@ -97,6 +99,9 @@ def evaluate(
             correctness. A function ``V(observations, steps_to_go)`` on batches; "policy" for the agent's own; "fit" for
             one fitted on the first trajectories, which then serve for nothing else; "auto" for what promises the least
             error, which may be none. In JAX it is a function of one observation, and runs on the device.
+        starts: "sobol" takes the random numbers of resets from a low-discrepancy sequence (Sobol's, scrambled), which
+            covers the possible starts more evenly than independent ones. It gains where returns depend smoothly on the
+            start; see docs/starts.md.
         seed: what all randomness comes from; drawn and reported if not given.
         reseed: whether each trajectory's reset gets a seed of its own. Where seeding takes most of the time, as in
             Atari games, False seeds each environment once. The result is then not reproducible, and warns of it.
@@ -156,6 +161,7 @@ def evaluate(
         time_budget = checks.not_negative("time_budget", time_budget)
     if seed is not None:
         seed = checks.integer("seed", seed, least=0)
+    checks.choice("starts", starts, get_args(Starts))
     if budget is None and time_budget is None:
         raise ValueError("budget must be given, in transitions, or time_budget, in seconds")
     if budget is not None:
@@ -187,12 +193,14 @@ def evaluate(
             if isinstance(settings, Adaptive) and settings.extendable:
                 chosen = partial(chosen, until=goals[0].until)
             first = chosen(horizon=horizon, budget=goals[0].budget, gamma=gamma)
+        if starts == "sobol":
+            refuse_without_points(running, reseed=reseed)
         if able.jax_critics and callable(critic):
             from rido.critics.jax import JaxCritic
 
             control = critic if isinstance(critic, Critic) else JaxCritic(critic)
             on_device = isinstance(control, JaxCritic)
-        large = horizon <= _SUMMED_HORIZON and first.budget > _SUMMED_BUDGET
+        large = horizon <= _SUMMED_HORIZON and first.budget > _SUMMED_BUDGET and starts == "random"
         summing = able.summarises and on_device and large and run is None  # a run file records the rewards
         if summing and reward_range is not None:
             raise ValueError(
@@ -204,6 +212,7 @@ def evaluate(
             strategy=first,
             goals=tuple(goals),
             critic=control,
+            sobol=starts == "sobol",
             summing=summing,
             max_resets=2 * first.budget if max_resets is None else checks.integer("max_resets", max_resets, least=2),
             reset_cost=checks.not_negative("reset_cost", reset_cost),

@@ -12,25 +12,21 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
-from rido.core.trajectories import concatenate
-from rido.critics.fitted import FittedCritic
+from rido.critics.learning import Learner
 from rido.critics.selection import RESET_SHARE, CriticChoice
 from rido.evaluation.collector import Collector
 from rido.evaluation.extension import Goal, ask_for_goals, record_goals
 from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Pace, TimeBudget
-from rido.simulators.base import Simulator, describe, trajectory_seeds
+from rido.simulators.base import Simulator, describe
+from rido.simulators.sobol import check_seeds
 from rido.storage.runfile import NORMALISATION, REMARKS, REWARD_RANGE, RunFile
 from rido.strategies import Strategy
-from rido.strategies.diagnostics import interval_warnings, width_warnings
+from rido.strategies.diagnostics import width_warnings
 
-_LEAST_PILOT = 5  # trajectories by which a critic is chosen, where the strategy plans everything at once
+_LEARNING = 10  # full-length trajectories that a budget must pay for before "auto" fits a critic
 _LEAST_RESETS = 2  # resets at least: their standard error needs two
 _RESET_BUDGET = 0.1  # share of the budget kept for resets where these cost transitions
 _BYTES_PER_TRANSITION = 16  # rewards are kept once while they are collected, and once more joined
@@ -45,6 +41,7 @@ class Task:
         strategy: the strategy to begin with, made for the first goal.
         goals: what to spend or to reach; later ones extend a recorded run.
         critic: the control variate that was asked for.
+        sobol: whether trajectories start from Sobol points.
         summing: whether rewards stay on the simulator's device, and only sums over them are known.
         max_resets: resets at most.
         reset_cost: transitions that a reset costs.
@@ -61,6 +58,7 @@ class Task:
     strategy: Strategy
     goals: tuple[Goal, ...]
     critic: str | Callable[..., Any] | None
+    sobol: bool
     summing: bool
     max_resets: int
     reset_cost: float
@@ -102,6 +100,9 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
     acting = describe(simulator).policy
     policy = "its own policy" if acting is None else acting.name
     choice = CriticChoice.resolve(task.critic, simulator)
+    if choice.learns and choice.name == "auto" and strategy.budget < _LEARNING * strategy.horizon:
+        choice = CriticChoice("auto")
+    strategy.divide(replicated=task.sobol, cross_fitted=choice.learns)
     least = strategy.least_budget
     if (choice.critic or choice.extractor) and task.reserve and task.first_budget - task.reserve < least:
         raise ValueError(
@@ -123,6 +124,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
         "options": strategy.options,
         "critic": choice.name,
         "critic_fingerprint": choice.fingerprint,
+        "starts": "sobol" if task.sobol else "random",
         "resets": [task.max_resets, task.reset_cost] if choice.name != "none" else [],
         **configuration,
         "seed": task.seed,
@@ -147,7 +149,7 @@ def _run(
     seed = task.seed if record is None else record.configuration["seed"]
     entropy = secrets.randbits(64) if seed is None else seed
     if record is None or not any(True for _ in record.pieces()):  # a run that resumes has noted it
-        notes += able.check_seeds(trajectory_seeds(entropy, 0, 2))
+        notes += check_seeds(simulator, entropy, sobol=task.sobol)
     if record is not None:
         record.set(NORMALISATION, normalisation)
         notes = record.add_notes(notes)
@@ -163,6 +165,7 @@ def _run(
         summing=task.summing,
         notes=notes,
         reward_range=task.reward_range,
+        replicates=strategy.division.groups if task.sobol else 0,
     )
     planning = -time.perf_counter()
     with Progress(task.goals[-1].budget, shown=task.progress) as bar:
@@ -215,19 +218,30 @@ def _run(
 def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress) -> Strategy:
     """Spends the budget; returns the strategy that knows what the estimate rests on."""
     strategy, spent = task.strategy, 0
-    if task.reserve and (choice.critic is not None or choice.extractor is not None):
+    if task.reserve and (choice.critic is not None or choice.learns):
         strategy = task.make(horizon=strategy.horizon, budget=strategy.budget - task.reserve, gamma=strategy.gamma)
+        strategy.divide(replicated=task.sobol, cross_fitted=choice.learns)
     collector.critic = choice.critic
+    learner = None
+    if choice.extractor is not None:
+        price = collector.begin_learning(choice.extractor, budget=strategy.budget, resets=task.affordable_resets)
+        learner = make_learner(choice, strategy, price)
     pace, goals = Pace(task.timing, strategy.horizon, collector, task.reserve), deque(task.goals[1:])
     while (schedule := ask_for_goals(strategy, goals, pace.ask)) is not None:
         if not collector.summing:
             _check_memory(schedule)
-        if choice.extractor is not None and collector.trajectories == 0:
-            strategy = _pilot(task, strategy, schedule, choice, collector, bar)
-        elif collector.summing:
+        lengths = schedule.lengths
+        if collector.summing:
             strategy.tell([collector.summarise(part, bar) for part in strategy.parts])
+        elif learner is not None and choice.extractor is not None:
+            groups = strategy.dealt(lengths)
+            sample = collector.observe(lengths, groups, choice.extractor, bar)
+            strategy.tell(sample.trajectories)
+            learner.add(sample, groups)
+            strategy.follow(learner.learn())
+            collector.use(learner)
         else:
-            strategy.tell(collector.collect(schedule.lengths, bar))
+            strategy.tell(collector.collect(lengths, strategy.dealt(lengths), bar))
         if strategy.spent > spent:
             spent = strategy.spent
             estimate = strategy.estimate()
@@ -238,6 +252,20 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
     return strategy
 
 
+def make_learner(choice: CriticChoice, strategy: Strategy, price_of_starts: float) -> Learner:
+    """Returns what learns the critics of a strategy's teams."""
+    assert choice.extractor is not None
+    return Learner(
+        choice.extractor,
+        members=strategy.division.members,
+        groups=strategy.division.groups,
+        horizon=strategy.horizon,
+        gamma=strategy.gamma,
+        price_of_starts=price_of_starts,
+        required=choice.name == "fit",
+    )
+
+
 def _check_memory(schedule: Schedule) -> None:
     """Refuses a plan whose rewards do not fit into memory, before anything is allocated for it."""
     needed = _BYTES_PER_TRANSITION * (schedule.transitions + schedule.trajectories)
@@ -246,31 +274,3 @@ def _check_memory(schedule: Schedule) -> None:
             f"budget or time_budget must be smaller: the next {schedule.transitions:,} transitions need "
             f"{needed / 2**30:,.0f} GiB of memory, and there are {there / 2**30:,.0f}"
         )
-
-
-def _pilot(
-    task: Task, strategy: Strategy, schedule: Schedule, choice: CriticChoice, collector: Collector, bar: Progress
-) -> Strategy:
-    """Collects a pilot, chooses a critic by it, and returns the strategy that spends the rest.
-
-    A fitted critic must not be applied to its own pilot. A new strategy then gets what is left of the budget.
-    """
-    assert choice.extractor is not None
-    lengths: NDArray[np.int64] = schedule.lengths
-    if schedule.transitions > strategy.budget / 2:  # all is planned at once
-        lengths = lengths[: max(_LEAST_PILOT, math.ceil(math.sqrt(strategy.budget / strategy.horizon)))]
-    pilot = collector.pilot(lengths, choice.extractor, bar)
-    left = strategy.budget - pilot.trajectories.transitions
-    collector.critic = choice.decide(pilot, budget=strategy.budget, max_resets=task.max_resets)
-    if isinstance(collector.critic, FittedCritic):
-        collector.check_critic(pilot)
-        estimate = Estimate.from_moments(collector.plain)
-        collector.finish_round(estimate, interval_warnings(estimate))
-        return task.make(horizon=strategy.horizon, budget=left, gamma=strategy.gamma)
-    if collector.critic is None:
-        strategy.change_budget(strategy.budget + task.reserve)
-    told = [collector.residual_of(pilot)]
-    if lengths.size < schedule.trajectories:
-        told.append(collector.collect(schedule.lengths[lengths.size :], bar))
-    strategy.tell(concatenate(told))
-    return strategy

@@ -13,6 +13,7 @@ from rido.core.estimate import Estimate
 from rido.core.moments import RewardMoments
 from rido.core.trajectories import Trajectories, concatenate
 from rido.strategies.diagnostics import interval_warnings
+from rido.strategies.division import Division
 
 
 class Rewards(Protocol):
@@ -64,15 +65,16 @@ class PairedRewards:
         names: of the policies.
         horizon: number of time steps.
         gamma: discount factor.
-        teams: number of teams, each planned from the others' rewards (see :mod:`rido.strategies.adaptive`).
+        division: how trajectories are divided into groups (see :mod:`rido.strategies.division`).
     """
 
     unit = "transitions"
 
-    def __init__(self, names: Sequence[str], *, horizon: int, gamma: float, teams: int) -> None:
+    def __init__(self, names: Sequence[str], *, horizon: int, gamma: float, division: Division) -> None:
         self.names = tuple(names)
         self.horizon, self.gamma = horizon, gamma
-        self._teams: list[dict[str, Trajectories]] = [{} for _ in range(teams)]
+        self._division = division
+        self._groups: list[dict[str, Trajectories]] = [{} for _ in range(division.groups)]
         self._transitions = dict.fromkeys(self.names, 0)
         self.trajectories = 0
         self.rounds = 0
@@ -82,16 +84,16 @@ class PairedRewards:
 
         Args:
             trajectories: of each policy that is still in the race, in the same order.
-            dealt: the team to which each trajectory belongs.
+            dealt: the group to which each trajectory belongs.
         """
         self.rounds += 1
         for name, batch in trajectories.items():
             self.trajectories += len(batch)
             self._transitions[name] += batch.transitions
-            for index, team in enumerate(self._teams):
+            for index, group in enumerate(self._groups):
                 if (rows := dealt == index).any():
                     new = batch.select(rows)
-                    team[name] = concatenate([team[name], new]) if name in team else new
+                    group[name] = concatenate([group[name], new]) if name in group else new
 
     @property
     def transitions(self) -> int:
@@ -103,16 +105,16 @@ class PairedRewards:
         return self._transitions[name]
 
     def moments(self, signal: Mapping[str, float]) -> list[RewardMoments]:
-        """Returns for each team the moments of a signal of the trajectories that all these policies have.
+        """Returns for each group the moments of a signal of the trajectories that all these policies have.
 
         Args:
             signal: how often each policy's rewards count: ``{"a": 1, "b": -1}`` for the difference of two.
         """
         found = []
-        for team in self._teams:
+        for group in self._groups:
             moments = RewardMoments(self.horizon, gamma=self.gamma)
-            if all(name in team for name in signal):
-                parts = [team[name] for name in signal]
+            if all(name in group for name in signal):
+                parts = [group[name] for name in signal]
                 count = min(len(part) for part in parts)  # who left the race has the first ones
                 lengths = parts[0].lengths[:count]
                 planned = int(lengths.sum())
@@ -124,15 +126,18 @@ class PairedRewards:
 
     def estimate(self, name: str) -> Estimate:
         """Estimates the return of a policy."""
-        return estimate_of(self.moments({name: 1.0}))
+        return self._division.estimate(self.moments({name: 1.0}))
 
     def difference(self, name: str, other: str) -> Estimate:
         """Estimates J(name) - J(other)."""
-        return estimate_of(self.moments({name: 1.0, other: -1.0}))
+        return self._division.estimate(self.moments({name: 1.0, other: -1.0}))
 
     def gain(self, name: str, other: str) -> float:
         """Returns how many times larger the variance of a difference would be without common seeds; NaN if unknown."""
-        alone = (estimate_of(self.moments(signal)) for signal in ({name: 1.0, other: 0.0}, {name: 0.0, other: 1.0}))
+        alone = (
+            self._division.estimate(self.moments(signal))
+            for signal in ({name: 1.0, other: 0.0}, {name: 0.0, other: 1.0})
+        )
         separate = math.hypot(*(one.standard_error for one in alone))
         paired = self.difference(name, other).standard_error
         return (separate / paired) ** 2 if paired > 0 and math.isfinite(separate) else math.nan
@@ -147,8 +152,3 @@ class PairedRewards:
     def doubts(self, name: str, other: str) -> tuple[str, ...]:
         """Returns reasons to doubt the interval of a difference."""
         return interval_warnings(self.difference(name, other))
-
-
-def estimate_of(teams: Sequence[RewardMoments]) -> Estimate:
-    """Returns the mean of the teams' own estimates."""
-    return Estimate.from_moments(*([team for team in teams if team.counts[-1]] or teams))

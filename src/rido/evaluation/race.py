@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.estimate import Estimate
@@ -14,7 +16,8 @@ from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.evaluation.comparison import Comparison, Exit, bounds_at
 from rido.evaluation.looks import Looks
-from rido.evaluation.paired import PairedRewards, estimate_of
+from rido.evaluation.paired import PairedRewards
+from rido.simulators.sobol import Starts
 from rido.strategies import Adaptive
 
 _PILOT = 5.0  # trajectories of the first round
@@ -43,6 +46,8 @@ class Race:
         gamma: discount factor in (0, 1].
         confidence: probability that no policy is wrongly called the best.
         tolerance: stop when the leader is surely not worse than any other by more than this.
+        starts: "sobol" if trajectories start from the points of independent sequences, one for each group of
+            :meth:`dealt`.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -65,6 +70,7 @@ class Race:
         gamma: float,
         confidence: float = 0.95,
         tolerance: float = 0.0,
+        starts: Starts = "random",
     ) -> None:
         self.names = tuple(names)
         if not 2 <= len(set(self.names)) == len(self.names) <= 100:
@@ -81,8 +87,10 @@ class Race:
                 f"in all, got {self.budget}"
             )
         self._plan = _DifferencePlan(horizon=horizon, budget=share, gamma=gamma)
+        checks.choice("starts", starts, get_args(Starts))
+        self._plan.divide(replicated=starts == "sobol")
         self._looks = Looks((1 - self.confidence) / len(self.names))
-        self._rewards = PairedRewards(self.names, horizon=horizon, gamma=gamma, teams=self._plan.team_count)
+        self._rewards = PairedRewards(self.names, horizon=horizon, gamma=gamma, division=self._plan.division)
         self._racing = list(self.names)
         self._leader = self.names[0]
         self._exits: dict[str, Exit] = {}
@@ -117,6 +125,20 @@ class Race:
                 self._look(last=True)
                 return None
         return self.racing, self._asked
+
+    @property
+    def sobol(self) -> bool:
+        """Whether trajectories start from Sobol points."""
+        return self._plan.division.replicated
+
+    @property
+    def groups(self) -> int:
+        """Groups of trajectories, which are replicates where starts are Sobol points."""
+        return self._plan.division.groups
+
+    def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the group to which each trajectory of what was last asked for belongs, given their lengths."""
+        return self._plan.dealt(lengths)
 
     def tell(self, trajectories: Mapping[str, Trajectories]) -> None:
         """Takes in the trajectories last asked for.
@@ -160,12 +182,12 @@ class Race:
         """Drops the policies that are surely worse than the leader; plans by the hardest of the others from now on."""
         leader = self._leader
         signals = self._differences_to(leader)
-        rivals = {name: estimate_of(signal) for name, signal in signals.items()}
+        rivals = {name: self._plan.division.estimate(signal) for name, signal in signals.items()}
         ahead = max(rivals, key=lambda name: rivals[name].value)
         if rivals[ahead].value > 0:  # a new leader
             leader = self._leader = ahead
             signals = self._differences_to(leader)
-            rivals = {name: estimate_of(signal) for name, signal in signals.items()}
+            rivals = {name: self._plan.division.estimate(signal) for name, signal in signals.items()}
         tested = {name: rival for name, rival in rivals.items() if rival.degrees_of_freedom >= _LEAST_LOOK}
         if tested:
             planned = next(iter(rivals.values())).schedule.transitions  # of each policy in the race

@@ -28,8 +28,10 @@ from rido.storage.runfile import (
     FITTED_CRITIC,
     NORMALISATION,
     NOTES,
+    PRICE_OF_STARTS,
     REMARKS,
     REWARD_RANGE,
+    SOBOL_RESETS,
     RunFile,
     RunFileError,
 )
@@ -91,10 +93,10 @@ def read_run(path: str | Path) -> RecordedRun:
     taken = accumulate(sum(piece.trajectories.transitions for piece in parts) for parts in rounds)
     if [milestone.transitions for milestone in milestones] != list(taken):
         raise RunFileError(f"run file {path} lacks trajectories of its finished rounds; resume the run first")
-    replayed, complete = replay(configuration, milestones, rounds, [starts for starts, _ in resets])
-    plain, signal = (RewardMoments(configuration["horizon"], gamma=configuration["gamma"]) for _ in range(2))
-    fitted = configuration.pop(FITTED_CRITIC, None) is not None
-    configuration.pop(AGENT_DISCOUNT, None)
+    replayed, complete, moments = replay(configuration, milestones, rounds, [starts for starts, _ in resets])
+    plain = RewardMoments(configuration["horizon"], gamma=configuration["gamma"])
+    for name in (FITTED_CRITIC, AGENT_DISCOUNT, PRICE_OF_STARTS, SOBOL_RESETS, PRICE_OF_STARTS, SOBOL_RESETS):
+        configuration.pop(name, None)
     notes, remarks = configuration.pop(NOTES, []), configuration.pop(REMARKS, [])
     normalisation = configuration.pop(NORMALISATION, "")
     edges = configuration.pop(REWARD_RANGE, None)
@@ -104,15 +106,11 @@ def read_run(path: str | Path) -> RecordedRun:
     for milestone, estimate, parts in zip(milestones, replayed, rounds, strict=True):
         for piece in parts:
             plain.update(piece.trajectories)
-            if piece.signal is not None:
-                signal.update(piece.signal)
-        # What a critic was fitted on serves for nothing else.
-        counts = signal.counts if fitted and signal.transitions else plain.counts
         estimates[measured + plain.transitions] = estimate or Estimate(
             value=milestone.value,
             standard_error=milestone.standard_error,
             degrees_of_freedom=milestone.degrees_of_freedom,
-            schedule=Schedule(counts),
+            schedule=Schedule(plain.counts),
             gamma=plain.gamma,
             early_ends=plain.transitions < plain.counts.sum(),
             skewness=milestone.skewness,
@@ -129,10 +127,10 @@ def read_run(path: str | Path) -> RecordedRun:
             reward_range=reward_range,
             budget=configuration["first_budget"] or configuration["budget"],
         )
-    learned = signal if signal.counts[-1] > 1 else plain
+    learned = moments or plain
     reset_count = sum(starts.size for starts, _ in resets)
     reset_cost = configuration["resets"][1] if reset_count else 0
-    critic = "none" if fitted and not signal.transitions else milestone.critic
+    critic = milestone.critic
     warnings = milestone.warnings
     if complete and critic == "none":  # with a critic, the last milestone has this warning
         until = recorded_goals(configuration)[-1].until

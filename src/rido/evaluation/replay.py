@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
-from rido.core.moments import RewardMoments
+from rido.core.moments import Moments
 from rido.core.trajectories import concatenate
-from rido.critics.base import AgentCritic, Signal
-from rido.critics.fitted import agent_value
-from rido.evaluation.collector import pilot_of
+from rido.critics.base import AgentCritic
+from rido.critics.features import FeatureExtractor
+from rido.critics.selection import CriticChoice
+from rido.evaluation.collector import means_of_replicates, sample_of
 from rido.evaluation.extension import ask_for_goals, recorded_goals
-from rido.evaluation.loop import reset_reserve
+from rido.evaluation.loop import make_learner, reset_reserve
 from rido.policies.base import ValueFunction
-from rido.storage.runfile import AGENT_DISCOUNT, FITTED_CRITIC, Milestone, Piece
+from rido.storage.runfile import AGENT_DISCOUNT, PRICE_OF_STARTS, SOBOL_RESETS, Milestone, Piece
 from rido.strategies import Oracle, Strategy
 from rido.strategies.names import STRATEGIES
 
@@ -35,7 +36,7 @@ def replay(
     milestones: Sequence[Milestone],
     rounds: Sequence[Sequence[Piece]],
     resets: Sequence[NDArray[np.float64]],
-) -> tuple[Sequence[Estimate | None], bool]:
+) -> tuple[Sequence[Estimate | None], bool, Moments | None]:
     """Computes the estimate after each finished round again.
 
     Args:
@@ -45,24 +46,24 @@ def replay(
         resets: the critic's values of the resets.
 
     Returns:
-        The estimates, and whether the budget is spent. Where the strategy is a user's own, or plans otherwise than the
-        version that recorded the run, there is None for each round.
+        The estimates, whether the budget is spent, and the moments that plans were made from. Where the strategy is a
+        user's own, or plans otherwise than the version that recorded the run, there is None for each round.
     """
-    unknown = [None] * len(milestones), False
+    unknown = [None] * len(milestones), False, None
     known: dict[str, Callable[..., Strategy]] = {**STRATEGIES, "oracle": Oracle}
     kind = known.get(configuration["strategy"])
     if kind is None:
         return unknown
     settings = {"horizon": configuration["horizon"], "gamma": configuration["gamma"], **configuration["options"]}
     try:
-        estimates, spent = _ask_and_tell(partial(kind, **settings), configuration, milestones, rounds, resets)
+        estimates, spent, moments = _ask_and_tell(partial(kind, **settings), configuration, milestones, rounds, resets)
     except (_PlannedOtherwiseError, TypeError, ValueError):  # settings or trajectories that the strategy does not take
         return unknown
     for estimate, milestone in zip(estimates, milestones, strict=True):
         found, recorded = ((one.value, one.standard_error) for one in (estimate, milestone))
         if not np.allclose(found, recorded, rtol=_ROUNDING, atol=0, equal_nan=True):  # another strategy of this name
             return unknown
-    return estimates, spent
+    return estimates, spent, moments
 
 
 def _ask_and_tell(
@@ -71,50 +72,43 @@ def _ask_and_tell(
     milestones: Sequence[Milestone],
     rounds: Sequence[Sequence[Piece]],
     resets: Sequence[NDArray[np.float64]],
-) -> tuple[list[Estimate], bool]:
+) -> tuple[list[Estimate], bool, Moments]:
     budget = configuration["first_budget"] or configuration["budget"]
     reserve, first = 0, rounds[0][0]
-    if configuration["resets"] and (first.signal is not None or first.features is not None):
+    learns = first.features is not None
+    if configuration["resets"] and (first.signal is not None or learns):
         max_resets, reset_cost = configuration["resets"]
         reserve = reset_reserve(max_resets, reset_cost, budget)
     strategy, goals = make(budget=budget - reserve), deque(recorded_goals(configuration)[1:])
+    strategy.divide(replicated=configuration["starts"] == "sobol", cross_fitted=learns)
+    learner = None
+    if learns:
+        discount = configuration.get(AGENT_DISCOUNT)
+        agent = None if discount is None else AgentCritic(ValueFunction(np.asarray, discount))
+        choice = CriticChoice(configuration["critic"], extractor=FeatureExtractor(None, agent))
+        learner = make_learner(choice, strategy, configuration[PRICE_OF_STARTS])
     estimates: list[Estimate] = []
-    starts: list[NDArray[np.float64]] = []
+    starts = np.zeros(0)
     for milestone, pieces in zip(milestones, rounds, strict=True):
         if not pieces:
-            estimates.append(strategy.estimate().plus(np.concatenate(resets)))
+            means = means_of_replicates(np.concatenate(resets), configuration[SOBOL_RESETS])
+            estimates.append(strategy.estimate().plus(means))
             continue
         if configuration["time_budget"]:
             strategy.change_budget(configuration[f"budget of round {milestone.round}"])
         schedule = ask_for_goals(strategy, goals)
-        told = [piece.trajectories if piece.signal is None else piece.signal for piece in pieces]
-        starts += [piece.starts for piece in pieces if piece.starts is not None]
-        if pieces[0].features is not None:  # the pilot, by which a critic was chosen
-            if FITTED_CRITIC in configuration:  # what it was fitted on serves for nothing else
-                pilot = RewardMoments(strategy.horizon, gamma=strategy.gamma)
-                for part in told:
-                    pilot.update(part)
-                estimates.append(Estimate.from_moments(pilot))
-                strategy = make(budget=strategy.budget - pilot.transitions)
-                continue
-            if AGENT_DISCOUNT in configuration:
-                signal = _agent_signal(configuration, [piece for piece in pieces if piece.features is not None])
-                told = [signal.trajectories, *(piece.signal for piece in pieces if piece.signal is not None)]
-                starts = [signal.starts, *starts]
-            else:
-                strategy.change_budget(strategy.budget + reserve)
-        batch = concatenate(told)
+        batch = concatenate([piece.trajectories if piece.signal is None else piece.signal for piece in pieces])
         if schedule is None or not np.array_equal(batch.lengths, schedule.lengths):
             raise _PlannedOtherwiseError
+        groups = strategy.dealt(batch.lengths)
         strategy.tell(batch)
-        values = np.concatenate([np.zeros(0), *starts])
-        estimates.append(strategy.estimate().plus(values) if values.size > 1 else strategy.estimate())
+        if learner is not None:
+            learner.add(sample_of(pieces), groups)
+            strategy.follow(learner.learn())
+            starts = learner.starts if learner.critic() is not None else np.zeros(0)
+        else:
+            starts = np.concatenate([starts, *(piece.starts for piece in pieces if piece.starts is not None)])
+        estimates.append(strategy.estimate().plus(starts) if starts.size > 1 else strategy.estimate())
     if configuration["time_budget"]:
         strategy.change_budget(configuration.get(f"budget of round {len(milestones)}", strategy.budget))
-    return estimates, ask_for_goals(strategy, goals) is None
-
-
-def _agent_signal(configuration: Mapping[str, Any], pieces: Sequence[Piece]) -> Signal:
-    """Returns the residuals of a pilot under the agent's value function, whose values are among its features."""
-    pilot = pilot_of(pieces, True, horizon=configuration["horizon"], gamma=configuration["gamma"])
-    return pilot.signal(agent_value(AgentCritic(ValueFunction(np.asarray, configuration[AGENT_DISCOUNT]))))
+    return estimates, ask_for_goals(strategy, goals) is None, strategy.moments

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from rido.core.allocation import pool
 from rido.core.digits import to_digits
 from rido.core.estimate import Estimate
 from rido.core.moments import Moments, rescale
 from rido.core.scaling import excess_exponent, scaled_number
 from rido.core.schedule import Schedule
-from rido.critics.fitted import best_deviation
 
 _SMALLEST = 1e-150  # number whose square is within float64
 _FOLDS = 10  # of trajectories, whose differences tell how uncertain a variance is
@@ -215,5 +217,15 @@ def critic_gain(plain: Moments, error: float) -> float:
     if not 0 < error < math.inf or plain.counts[-1] < 2:
         return math.nan
     unit = excess_exponent(error)
-    deviation, error = scaled_number(best_deviation([plain]), -unit), scaled_number(error, -unit)
+    deviation, error = scaled_number(_best_deviation(plain), -unit), scaled_number(error, -unit)
     return deviation**2 / plain.transitions / error**2 if deviation < 1 / _SMALLEST else math.nan
+
+
+def _best_deviation(moments: Moments) -> float:
+    """Returns the error of the estimate under the best schedule, for a budget of one transition.
+
+    Its square, the variance, is ``(sum_t sqrt(c_t g_t))^2`` with pooled weights g_t and costs c_t.
+    """
+    (moments,), unit = rescale(moments)
+    costs = np.maximum(moments.survival, 1 / (1 + moments.counts))
+    return scaled_number(float(costs @ np.sqrt(pool(moments.weights(), costs))), unit)

@@ -191,13 +191,13 @@ class _CountingSimulator(GymnasiumSimulator):
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, environment=self._name)
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Any) -> Trajectories:
-        found = super().rollout(lengths, seeds)
+    def rollout(self, lengths: NDArray[np.int64], seeds: Any, points: Any = None) -> Trajectories:
+        found = super().rollout(lengths, seeds, points)
         self._episodes.add(found, seeds)
         return found
 
-    def observe(self, lengths: NDArray[np.int64], seeds: Any) -> Observed:
-        found = super().observe(lengths, seeds)
+    def observe(self, lengths: NDArray[np.int64], seeds: Any, points: Any = None) -> Observed:
+        found = super().observe(lengths, seeds, points)
         self._episodes.add(found.trajectories, seeds)
         return found
 

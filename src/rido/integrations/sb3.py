@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from rido.core import checks
-from rido.core.estimate import Estimate
 from rido.evaluation.evaluate import CriticName, evaluate
 from rido.evaluation.result import Evaluation
 from rido.strategies import Strategy
@@ -66,7 +65,7 @@ class EvalCallback(EventCallback):
             it declares none, the length of the first episode that it truncates under random actions.
         strategy: as in :func:`rido.evaluate`.
         critic: as in :func:`rido.evaluate`; "policy" uses the agent's own value function as a control variate.
-        confidence: of the interval, and of the error by which a new best model must be better.
+        confidence: of the interval.
         seed: what the evaluations' randomness comes from; drawn if not given, and the same for all evaluations.
 
     Attributes:
@@ -193,10 +192,9 @@ class EvalCallback(EventCallback):
     def _is_best(self, result: Evaluation, episodes: Episodes) -> bool:
         if self._best is None:
             return True
+        # By the difference alone: a model that must be surely better is rarely found, and the best one is missed.
         difference = episodes.difference(self._best, self._options["gamma"])
-        if difference is None:
-            return result.value > self.best_mean_reward
-        return _is_better(difference, self.confidence)
+        return result.value > self.best_mean_reward if difference is None else difference.value > 0
 
     def _evaluate(self) -> tuple[Evaluation, Episodes]:
         episodes = Episodes(self._envs.horizon)
@@ -270,14 +268,3 @@ class EvalCallback(EventCallback):
         if self.warn and (kind := re.sub(r"\d[\d.,]*", "", text)) not in self._warned:
             self._warned.add(kind)
             warnings.warn(text, stacklevel=2)
-
-
-def _is_better(difference: Estimate, confidence: float) -> bool:
-    """Whether a difference of two models is positive by more than its error.
-
-    Where the error says nothing, because two full-length trajectories are not there or all differ alike, it is enough
-    that the difference is positive, as in SB3.
-    """
-    if difference.nothing_varied or not math.isfinite(difference.standard_error):
-        return difference.value > 0
-    return difference.value > difference.half_width(confidence)

@@ -149,7 +149,7 @@ def numpy_actor(policy: Any, *, deterministic: bool, exploration_rate: float = 0
     """
     try:
         actor = _actor(policy, True, 0.0)
-        observations = _probe(policy.observation_space)
+        observations = probe(policy.observation_space)
         expected, _ = policy.predict(observations, deterministic=True)
         if not np.allclose(actor(observations, ()), expected, rtol=1e-5, atol=1e-5):
             return None
@@ -158,31 +158,8 @@ def numpy_actor(policy: Any, *, deterministic: bool, exploration_rate: float = 0
         return None
 
 
-def value_network(policy: Any) -> Network | None:
-    """The value function of PPO, A2C and TRPO in numpy, or None where it is not a multilayer perceptron.
-
-    It maps normalised, flattened observations to one value per row, and is compared with the policy's own
-    ``predict_values`` before it is used.
-
-    Args:
-        policy: The policy of a Stable-Baselines3 or sb3-contrib model.
-    """
-    import torch
-
-    if type(policy).__name__ != "ActorCriticPolicy":
-        return None
-    try:
-        network = _network(policy, policy.vf_features_extractor, policy.mlp_extractor.value_net, policy.value_net)
-    except NotImplementedError:
-        return None
-    observations = _probe(policy.observation_space)
-    with torch.no_grad():
-        expected = policy.predict_values(policy.obs_to_tensor(observations)[0]).cpu().numpy()
-    found = network(observations.reshape(len(observations), -1))
-    return network if np.allclose(found, expected, rtol=1e-4, atol=1e-4) else None
-
-
-def _probe(space: Any) -> Floats:
+def probe(space: Any) -> Floats:
+    """Random observations on which a conversion is compared with the original."""
     return np.random.default_rng(0).standard_normal((_PROBE_ROWS, *space.shape), dtype=np.float32)
 
 
@@ -213,18 +190,27 @@ def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Actor:
             head = _greedy_head(policy, exploration_rate, quantiles=policy.quantile_net.n_quantiles)
         case _:
             raise NotImplementedError
-    return Actor(_network(policy, *parts), head)
+    return Actor(convert(policy.observation_space, *parts), head)
 
 
-def _network(policy: Any, extractor: Any, *modules: Any) -> Network:
-    """Convert torch modules behind an extractor that only flattens observations."""
+def convert(space: Any, extractor: Any, *modules: Any, further_inputs: int = 0) -> Network:
+    """Convert torch modules behind an extractor of features that only flattens observations.
+
+    Args:
+        space: Observation space.
+        extractor: The extractor.
+        modules: The modules, in their order.
+        further_inputs: Numbers that the first module gets beside the observation.
+
+    Raises:
+        NotImplementedError: Extractor or modules are not of a known kind.
+    """
     from gymnasium import spaces
     from stable_baselines3.common.preprocessing import is_image_space
 
-    space = policy.observation_space
     if not isinstance(space, spaces.Box) or is_image_space(space) or type(extractor).__name__ != "FlattenExtractor":
         raise NotImplementedError
-    return Network(_layers(modules)).steady(int(np.prod(space.shape)))
+    return Network(_layers(modules)).steady(int(np.prod(space.shape)) + further_inputs)
 
 
 def _layers(modules: Sequence[Any]) -> list[Layer]:

@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies.base import Generators, Policy, ValueFunction, call_in_blocks, steady_block
-from rido.policies.networks import Normalizer, numpy_actor, value_network
+from rido.policies.networks import Normalizer, numpy_actor
 from rido.policies.recurrent import RecurrentPolicy
+from rido.policies.sb3_values import numpy_values, torch_values, value_kind
 from rido.policies.tensors import sampling_from
 from rido.storage.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     import gymnasium as gym
-
-_VALUE_POLICIES = ("ActorCriticPolicy", "SACPolicy", "TQCPolicy", "TD3Policy", "DQNPolicy")  # have a value function
 
 # Ant-v3 had 84 contact forces behind its 27 state values, and they were always zero.
 _ANT_STATE, _ANT_WITH_ZEROS, _ANT_WITH_FORCES = (27,), (111,), (105,)
@@ -134,24 +133,20 @@ class AgentPolicy(Policy):
         return observations
 
     def value_function(self) -> ValueFunction | None:
-        """The value function that the agent learned in training.
+        """The value function that the agent learned in training; see :mod:`rido.policies.sb3_values`.
 
-        V(s) of PPO, A2C and TRPO; Q(s, a) of the agent's action for SAC, TD3, DDPG (the least of its critics) and TQC
-        (the mean of its quantiles); the largest Q(s, a) of DQN. Values are in units of the environment's rewards, also
-        where training normalised these.
+        Values are in units of the environment's rewards, also where training normalised these.
         """
-        if not any(base.__name__ in _VALUE_POLICIES for base in type(self._network).__mro__):
+        if not value_kind(self._network):
             return None
-        network, scale = value_network(self._network), reward_scale(self.vecnormalize)
+        in_numpy, scale = numpy_values(self._network), reward_scale(self.vecnormalize)
 
         def endless(observations: Any) -> NDArray[np.float64]:
             prepared = self.prepare(observations)
-            if network is None:
-                return _torch_values(self._network, prepared).astype(np.float64) * scale
-            rows = prepared.reshape(len(prepared), -1).astype(np.float32, copy=False)
-            return network(rows)[:, 0].astype(np.float64) * scale
+            values = torch_values(self._network, prepared) if in_numpy is None else in_numpy(prepared)
+            return values.astype(np.float64) * scale
 
-        return ValueFunction(endless, float(getattr(self.model, "gamma", 1.0)), rowwise=network is not None)
+        return ValueFunction(endless, float(getattr(self.model, "gamma", 1.0)), rowwise=in_numpy is not None)
 
     def _predict(self, prepared: Any, start: int = 0) -> NDArray[Any]:
         actions, _ = self.model.predict(prepared, deterministic=self._deterministic)
@@ -231,26 +226,6 @@ def reward_scale(vecnormalize: Any) -> float:
     if vecnormalize is None or not vecnormalize.norm_reward:
         return 1.0
     return float(np.sqrt(vecnormalize.ret_rms.var + vecnormalize.epsilon))
-
-
-def _torch_values(policy: Any, observations: Any) -> NDArray[Any]:
-    """Values of prepared observations by a policy of SB3, computed in torch."""
-    import torch
-
-    kinds = {base.__name__ for base in type(policy).__mro__}
-    with torch.no_grad():
-        tensor, _ = policy.obs_to_tensor(observations)
-        if "ActorCriticPolicy" in kinds:
-            values = policy.predict_values(tensor)[:, 0]
-        elif "DQNPolicy" in kinds:
-            values = policy.q_net(tensor).amax(dim=1)
-        elif "TQCPolicy" in kinds:
-            values = policy.critic(tensor, policy.actor(tensor, deterministic=True)).mean(dim=(1, 2))
-        else:  # critics take actions as the networks give them, in [-1, 1]
-            options = {"deterministic": True} if "SACPolicy" in kinds else {}
-            values = torch.cat(policy.critic(tensor, policy.actor(tensor, **options)), dim=1).amin(dim=1)
-        array: NDArray[Any] = values.cpu().numpy()
-        return array
 
 
 def _missing_zeros(name: str, trained: gym.Space[Any], given: gym.Space[Any]) -> int:

@@ -14,6 +14,9 @@ from rido.core.trajectories import Trajectories
 NARROW_BITS = 31
 """Bits of a seed that every back end takes: EnvPool's are non-negative int32."""
 
+Points = NDArray[np.float64] | None
+"""A row of numbers in [0, 1) for each trajectory, which decide where it starts; None if its seed does."""
+
 _PERMUTATION_KEY = 31  # last spawn key of the random numbers that permute the lower bits of seeds
 
 
@@ -72,6 +75,21 @@ class ObservingSimulator(Simulator, Protocol):
     def starts(self, seeds: Sequence[int]) -> Any:
         """Returns a batch of first observations, each from its own seed, without taking a step."""
         ...
+
+
+class PointSimulator(ObservingSimulator, Protocol):
+    """A simulator whose trajectories start where points decide, so that starts can be spread evenly.
+
+    The numbers of a trajectory's point take the place of the random numbers of its reset, as far as they last. All
+    other random numbers, also those of its steps, depend on its seed alone. If points are uniform, starts have the
+    environment's own distribution.
+    """
+
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories: ...
+
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed: ...
+
+    def starts(self, seeds: Sequence[int], points: Points = None) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +170,8 @@ class Capabilities:
     Attributes:
         observes: whether it is an :class:`ObservingSimulator`, which critics need.
         summarises: whether it is a :class:`SummarisingSimulator`.
+        takes_points: whether it is a :class:`PointSimulator`: rollout, observe and starts take points that drive the
+            resets.
         lockstep: whether requests should have ``num_envs`` trajectories, however long they take: the device rounds
             differently for another number of rows.
         in_time_of_one: trajectories that take about as long together as one alone; 0 if no number is known.
@@ -159,21 +179,22 @@ class Capabilities:
         environment: the environment's name in results; None for the name of what the user passed.
         policy: the acting policy; None if it is not known.
         load_policy: returns the policy in this process, for its value function and its fingerprint.
-        check_seeds: given two seeds, returns reasons why the same seed does not give the same trajectory, which it
-            finds without taking a step. It is called once, before the first trajectory.
+        check_seeds: given two seeds, and two points if it takes points, returns reasons why the same seed does not give
+            the same trajectory, which it finds without taking a step. It is called once, before the first trajectory.
         notes: reasons why the same seed may not give the same trajectories. More may be found while collecting.
         remarks: what else the reader of a result may want to know, such as a time limit that was lifted.
     """
 
     observes: bool = False
     summarises: bool = False
+    takes_points: bool = False
     lockstep: bool = False
     in_time_of_one: int = 0
     jax_critics: bool = False
     environment: str | None = None
     policy: PolicyInfo | None = None
     load_policy: Callable[[], Any] = lambda: None
-    check_seeds: Callable[[Sequence[int]], tuple[str, ...]] = lambda seeds: ()
+    check_seeds: Callable[..., tuple[str, ...]] = lambda seeds, points=None: ()
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rido.policies.observations import take
 from rido.simulators.base import narrow_seed
+from rido.simulators.points import PointGenerator, replaced_np_random
 from rido.simulators.wrappers import Wrappers
 
 Slots = NDArray[np.intp]
@@ -24,6 +25,7 @@ _SIGNATURES = {
     "step": "Gymnasium's returns (observation, reward, terminated, truncated, info): update or wrap it (shimmy)",
 }
 _AS_SPACE = "but observation_space has"
+_GENERATORS = "reset_generators"  # in the metadata of a VectorEnv: whether reset takes the option of this name
 
 
 class SlotError(Exception):
@@ -99,11 +101,13 @@ class Environments(ABC):
         most: the largest number of slots.
         observation_space: of one sub-environment.
         action_space: of one sub-environment.
+        takes_points: whether points can decide where trajectories start.
         calls: steps and resets so far; while it grows, the environments are not stuck.
         slot: the slot whose step or reset was called last.
     """
 
     most: int
+    takes_points: bool = False
     calls: int = 0
     slot: int = 0
     observation_space: gym.Space[Any]
@@ -114,8 +118,14 @@ class Environments(ABC):
         """Makes up to ``wanted`` slots, which must be reset before they are stepped, and returns how many there are."""
 
     @abstractmethod
-    def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
-        """Starts a new trajectory in each of the slots."""
+    def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
+        """Starts a new trajectory in each of the slots.
+
+        Args:
+            slots: the slots.
+            seeds: their seeds; None where a sub-environment is not seeded again.
+            starts: generators of the numbers that the resets draw, if points decide on them. They are finished here.
+        """
 
     @abstractmethod
     def observe(self, slots: Slots) -> Any:
@@ -139,6 +149,8 @@ class SingleEnvironments(Environments):
 
     ``make`` makes one more, up to ``most``; it is None if the user made them. Their ``wrappers`` are prepared first.
     """
+
+    takes_points = True
 
     def __init__(
         self,
@@ -170,14 +182,23 @@ class SingleEnvironments(Environments):
         self._grow()
         return len(self._envs)
 
-    def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
-        for slot, seed in zip(slots.tolist(), seeds, strict=True):
+    def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
+        for row, (slot, seed) in enumerate(zip(slots.tolist(), seeds, strict=True)):
             self.calls, self.slot = self.calls + 1, slot
             try:
-                observation, _ = check_result("reset", self._reset(self._envs[slot], seed))
+                env = self._envs[slot]
+                result = self._reset(env, seed) if starts is None else self._start(env, seed, starts[row])
+                observation, _ = check_result("reset", result)
                 self._keep(slot, "reset", observation)
             except (Exception, SystemExit) as error:
                 raise slot_error(slot, "reset", error) from error
+
+    def _start(self, env: gym.Env[Any, Any], seed: int | None, start: PointGenerator) -> tuple[Any, Any]:
+        """Resets with the seed, as ever, but a generator of ours stands for np_random meanwhile."""
+        if seed is not None and self._takes_wide_seeds is None:
+            self._reset(env, seed)  # a reset that fails must not use up the point
+        with replaced_np_random(env.unwrapped, start):
+            return self._reset(env, seed)
 
     def _reset(self, env: gym.Env[Any, Any], seed: int | None) -> tuple[Any, Any]:
         """Resets with the whole seed, or with 31 bits if the very first reset shows that the environment takes no more.
@@ -236,7 +257,9 @@ class SingleEnvironments(Environments):
 class VectorEnvironments(Environments):
     """A ``VectorEnv`` without autoreset. All rows are stepped together, those without a trajectory for nothing.
 
-    ``make`` makes one with more rows, up to ``most``; it is None if the user made it.
+    ``make`` makes one with more rows, up to ``most``; it is None if the user made it. Points can decide where
+    trajectories start if the metadata say ``"reset_generators": True``: then ``reset`` takes an option of this name, a
+    list with a generator for each row, from which its start and what follows are drawn, or None to go on as without.
     """
 
     def __init__(
@@ -250,6 +273,7 @@ class VectorEnvironments(Environments):
         wrappers.prepare(env)
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
+        self.takes_points = bool(env.metadata.get(_GENERATORS))
         self._use(env)
 
     def _use(self, env: VectorEnv[Any, Any, Any]) -> None:
@@ -266,21 +290,28 @@ class VectorEnvironments(Environments):
             self._use(self._make(rows))
         return self._env.num_envs
 
-    def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
+    def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
         count = self._env.num_envs
         all_seeds: Any = [None] * count
         for slot, seed in zip(slots.tolist(), seeds, strict=True):
             all_seeds[slot] = seed
+        generators: dict[str, Any] = {}
+        if starts is not None:
+            generators[_GENERATORS] = [None] * count
+            for slot, start in zip(slots.tolist(), starts, strict=True):
+                generators[_GENERATORS][slot] = start
         mask = self._ended if self._observations is not None else np.ones(count, dtype=np.bool_)
         mask[slots] = True
         self.calls, self.slot = self.calls + 1, int(slots[0])
         try:
             # A new dictionary each time: Gymnasium removes the mask from it.
-            result = self._env.reset(seed=all_seeds, options={"reset_mask": mask.copy()})
+            result = self._env.reset(seed=all_seeds, options={"reset_mask": mask.copy(), **generators})
             self._observations, _ = check_result("reset", result)
             check_observation("reset", self._observations, self._batch_space)
         except (Exception, SystemExit) as error:
             raise slot_error(int(slots[0]), "reset", error) from error
+        for start in starts or ():
+            start.finish()
         self._ended = np.zeros(count, dtype=np.bool_)
 
     def observe(self, slots: Slots) -> Any:

@@ -21,6 +21,7 @@ from rido.simulators.base import Capabilities, Observed, SimulationError, narrow
 from rido.simulators.environments import Environments, SlotError, Slots, Step
 from rido.simulators.gymnasium import EnvironmentsSimulator
 from rido.simulators.opening import did_you_mean
+from rido.simulators.points import PointGenerator
 from rido.simulators.requests import check_request, join_observed, join_trajectories
 from rido.simulators.wrappers import lifted
 from rido.storage.fingerprint import fingerprint
@@ -108,7 +109,7 @@ class EnvPoolSimulator:
         if self._remake:
             return half
         notes = ("EnvPool draws starts and noise that the seed does not control",)
-        return replace(half, check_seeds=lambda seeds: (), notes=notes)
+        return replace(half, check_seeds=lambda seeds, points=None: (), notes=notes)
 
     @property
     def fingerprint(self) -> str:
@@ -202,7 +203,7 @@ class _EnvPoolEnvironments(Environments):
     def provide(self, wanted: int) -> int:
         return min(wanted, self.most)
 
-    def reset(self, slots: Slots, seeds: Sequence[int | None]) -> None:
+    def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
         try:
             if self._remake:
                 self._make([narrow_seed(int(seed or 0)) for seed in seeds])

@@ -16,12 +16,13 @@ from rido.policies.base import Policies, Policy
 from rido.policies.observations import stack, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
-from rido.simulators.base import Capabilities, Observed, Position, SimulationError
+from rido.simulators.base import Capabilities, Observed, Points, Position, SimulationError
 from rido.simulators.environments import Environments, SlotError, Slots, Step
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.opening import open_environments
+from rido.simulators.points import PointGenerator, ResetDraws
 from rido.simulators.repeatability import Findings, GlobalState, check_seeds
-from rido.simulators.requests import check_request
+from rido.simulators.requests import check_points, check_request
 from rido.simulators.wrappers import Wrappers
 from rido.storage.fingerprint import fingerprint
 
@@ -60,6 +61,7 @@ class EnvironmentsSimulator:
         self._calling: Literal["reset", "policy", "step"] = "reset"
         self._findings = Findings()
         self._resets, self._seconds = 0, 0.0  # of all rollouts
+        self._draws = ResetDraws()
         self._notes: dict[str, None] = {}  # in the order in which they were found
         if not reseed:
             self._notes["environments were seeded once, not for each trajectory (reseed=False)"] = None
@@ -72,6 +74,7 @@ class EnvironmentsSimulator:
         """It returns observations."""
         return Capabilities(
             observes=True,
+            takes_points=self._envs.takes_points,
             policy=self.policy,
             load_policy=lambda: self.policy,
             check_seeds=self.check_seeds,
@@ -79,31 +82,34 @@ class EnvironmentsSimulator:
             remarks=self._remarks(),
         )
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        return self._run(lengths, seeds, observing=False).trajectories()
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
+        return self._run(lengths, seeds, points, observing=False).trajectories()
 
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        rollout = self._run(lengths, seeds, observing=True)
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
+        rollout = self._run(lengths, seeds, points, observing=True)
         return Observed(rollout.trajectories(), rollout.observations(), rollout.terminated)
 
-    def starts(self, seeds: Sequence[int]) -> Any:
+    def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
+        points = self._check_points(points, len(seeds))
         batches, size = [], self._envs.provide(len(seeds))
         self._rollout, self._calling = None, "reset"
         for first in range(0, len(seeds), size):
             part = list(seeds[first : first + size])
             try:
-                self._reset(slots := np.arange(len(part)), part)
+                self._reset(
+                    slots := np.arange(len(part)), part, None if points is None else points[first : first + size]
+                )
             except SlotError as error:
                 raise SimulationError(first + error.slot, 0, part[error.slot], error.reason) from error.__cause__
             batches.append(self._envs.observe(slots))
         return stack(batches)
 
-    def check_seeds(self, seeds: Sequence[int]) -> tuple[str, ...]:
+    def check_seeds(self, seeds: Sequence[int], points: Points = None) -> tuple[str, ...]:
         """Checks that resets and actions repeat; see :class:`rido.simulators.base.Capabilities`."""
         if not self._reseed:
             return ()
         self._envs.provide(1)
-        self._findings = check_seeds(self._envs, self.policy, seeds)
+        self._findings = check_seeds(self._envs, self.policy, seeds, self._check_points(points, len(seeds)))
         return self._findings.notes
 
     def close(self) -> None:
@@ -117,16 +123,18 @@ class EnvironmentsSimulator:
             return Position(calls, self._calling, slot, 0)
         return Position(calls, self._calling, *rollout.place(slot))
 
-    def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], *, observing: bool) -> _Rollout:
+    def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool) -> _Rollout:
         lengths = check_request(lengths, seeds, self._horizon)
+        points = self._check_points(points, lengths.size)
         slots = self._envs.provide(lengths.size)
-        rollout = self._rollout = _Rollout(lengths, seeds, slots, end_on_truncation=self._end_on_truncation)
+        rollout = self._rollout = _Rollout(lengths, seeds, points, slots, end_on_truncation=self._end_on_truncation)
         before, started = GlobalState(), time.perf_counter()
         try:
             while rollout.busy.size:
                 if rollout.new.size:
                     self._calling = "reset"
-                    self._reset(rollout.new, rollout.seeds(rollout.new))
+                    starts = self._reset(rollout.new, rollout.seeds(rollout.new), rollout.points(rollout.new))
+                    self._draws.add(starts)
                 observations = self._envs.observe(rollout.busy)
                 if observing:
                     rollout.record_observations(rollout.busy, observations)
@@ -146,16 +154,28 @@ class EnvironmentsSimulator:
         self._seconds += time.perf_counter() - started
         return rollout
 
-    def _reset(self, slots: Slots, seeds: Sequence[int]) -> None:
-        if self._reseed:
-            self._envs.reset(slots, seeds)
-            return
-        fresh = [None if slot in self._seeded else seed for slot, seed in zip(slots.tolist(), seeds, strict=True)]
-        self._seeded.update(slots.tolist())
-        self._envs.reset(slots, fresh)
+    def _check_points(self, points: Points, trajectories: int) -> Points:
+        if points is not None and not self._envs.takes_points:
+            raise ValueError("points must be None, got some: the resets of this environment cannot be driven by points")
+        return check_points(points, trajectories)
+
+    def _reset(self, slots: Slots, seeds: Sequence[int], points: Points) -> Sequence[PointGenerator]:
+        """Starts new trajectories; returns the generators of their starts if there are points."""
+        fresh: Sequence[int | None] = seeds
+        if not self._reseed:
+            fresh = [None if slot in self._seeded else seed for slot, seed in zip(slots.tolist(), seeds, strict=True)]
+            self._seeded.update(slots.tolist())
+        if points is None:
+            self._envs.reset(slots, fresh)
+            return ()
+        starts = [PointGenerator(point, seed) for point, seed in zip(points, seeds, strict=True)]
+        self._envs.reset(slots, fresh, starts)
+        return starts
 
     def _remarks(self) -> tuple[str, ...]:
         remarks, found = self._envs.remarks(), self._findings
+        if remark := self._draws.remark():
+            remarks.append(remark)
         if (found.seeded - found.unseeded) * self._resets > _SEEDING_SHARE * self._seconds:
             remarks.append(
                 f"seeding takes most of the time: a reset takes {found.seeded:.2g} s with a seed and "
@@ -267,11 +287,17 @@ class _Rollout:
     """
 
     def __init__(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], slots: int, *, end_on_truncation: bool
+        self,
+        lengths: NDArray[np.int64],
+        seeds: Sequence[int],
+        points: Points,
+        slots: int,
+        *,
+        end_on_truncation: bool,
     ) -> None:
         self._end_on_truncation = end_on_truncation
         self._lengths = lengths
-        self._seeds = np.asarray(seeds)
+        self._seeds, self._points = np.asarray(seeds), points
         self._rewards = np.zeros(int(lengths.sum()))
         self._starts = starts_of(lengths)
         self._steps = np.zeros(lengths.size, dtype=np.int64)
@@ -337,6 +363,9 @@ class _Rollout:
     def seeds(self, slots: Slots) -> list[int]:
         seeds: list[int] = self._seeds[self._trajectory[slots]].tolist()
         return seeds
+
+    def points(self, slots: Slots) -> Points:
+        return None if self._points is None else self._points[self._trajectory[slots]]
 
     def generators(self, needed: bool) -> list[Any]:
         """Returns the generator of each running trajectory, which only the policy uses; None if not needed."""

@@ -19,7 +19,9 @@ import numpy as np
 
 from rido.policies.base import Policy
 from rido.policies.observations import take
+from rido.simulators.base import Points
 from rido.simulators.environments import Environments
+from rido.simulators.points import PointGenerator
 
 _ROWS, _CALLS = 8, 4  # of the policy: a coin that it tosses for each row shows in all but 1 of 2^24 checks
 _LONG_RESET = 0.01  # seconds of a reset with a seed, above which one without is taken to compare
@@ -71,19 +73,20 @@ class Findings:
     unseeded: float = 0.0
 
 
-def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int]) -> Findings:
+def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int], points: Points = None) -> Findings:
     """Looks for reasons why the same seed does not give the same trajectory; see the module.
 
     Args:
         envs: the sub-environments, of which the first one is reset.
         policy: what acts.
         seeds: two different ones.
+        points: the points of their resets, if they have some.
     """
     notes, before = [], GlobalState()
     try:
-        first, _ = (_first_observation(envs, seed) for seed in seeds)
+        first, _ = (_first_observation(envs, seeds, points, row) for row in (0, 1))
         started = time.perf_counter()
-        again = _first_observation(envs, seeds[0])
+        again = _first_observation(envs, seeds, points, 0)
         seeded = unseeded = time.perf_counter() - started
         if not _same(first, again):
             notes.append("the environment's first observation differs when it is reset with the same seed again")
@@ -96,7 +99,7 @@ def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int]) -> Fin
             notes.append(f"{policy.name} acts differently when it gets the same observation again")
         if seeded > _LONG_RESET:
             started = time.perf_counter()
-            _first_observation(envs, None)
+            envs.reset(np.zeros(1, dtype=np.intp), [None])
             unseeded = time.perf_counter() - started
     except (Exception, SystemExit):
         return Findings()  # the first trajectory fails in the same way, and its error says where
@@ -105,9 +108,9 @@ def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int]) -> Fin
     return Findings(tuple(notes), seeded, unseeded)
 
 
-def _first_observation(envs: Environments, seed: int | None) -> Any:
-    slot = np.zeros(1, dtype=np.intp)
-    envs.reset(slot, [seed])
+def _first_observation(envs: Environments, seeds: Sequence[int], points: Points, row: int) -> Any:
+    slot, seed = np.zeros(1, dtype=np.intp), seeds[row]
+    envs.reset(slot, [seed], None if points is None else [PointGenerator(points[row], seed)])
     return envs.observe(slot)
 
 

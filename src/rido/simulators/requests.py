@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from rido.core import checks
 from rido.core.trajectories import Trajectories, concatenate, positions, starts_of
 from rido.policies.observations import stack, take
-from rido.simulators.base import Observed
+from rido.simulators.base import Observed, Points
 
 Rows = NDArray[np.intp]
 
@@ -21,6 +21,18 @@ def check_request(lengths: ArrayLike, seeds: Sequence[int], horizon: int) -> NDA
     if len(seeds) != planned.size:
         raise ValueError(f"seeds must be one for each of {planned.size} trajectories, got {len(seeds)}")
     return planned
+
+
+def check_points(points: ArrayLike | None, trajectories: int) -> Points:
+    """Returns the points of a request as an array, or raises where they are not one for each trajectory."""
+    if points is None:
+        return None
+    found = np.asarray(points, dtype=np.float64)
+    if found.ndim != 2 or len(found) != trajectories:
+        raise ValueError(f"points must have shape ({trajectories}, dimensions), got {found.shape}")
+    if not ((found >= 0) & (found < 1)).all():
+        raise ValueError(f"points must lie in [0, 1), got numbers from {found.min():g} to {found.max():g}")
+    return found
 
 
 def join_trajectories(parts: Sequence[Trajectories], rows: Rows) -> Trajectories:

@@ -26,7 +26,9 @@ __all__ = [
     "FITTED_CRITIC",
     "NORMALISATION",
     "NOTES",
+    "PRICE_OF_STARTS",
     "REWARD_RANGE",
+    "SOBOL_RESETS",
     "Milestone",
     "Piece",
     "RunFile",
@@ -51,13 +53,19 @@ REWARD_RANGE = "reward_range"
 """Name in the configuration of the range of rewards that a guaranteed interval was asked for."""
 
 AGENT_DISCOUNT = "agent discount"
-"""Name in the configuration of the discount of the agent's value function, where a pilot chose it for a critic."""
+"""Name in the configuration of the discount of the agent's value function, where critics learn from it."""
+
+PRICE_OF_STARTS = "price of starts"
+"""Name in the configuration of what the variance of a critic among starts costs, where critics learn."""
+
+SOBOL_RESETS = "replicates of resets"
+"""Name in the configuration of the number of sequences from which resets take their points; 0 for random resets."""
 
 EXTENSIONS = "extensions"
 """Name in the configuration of what a run was extended to: pairs of a budget and a width, in order."""
 
 FITTED_CRITIC = "fitted critic"
-"""Name in the configuration of values of the critic that was fitted on the pilot, if one was."""
+"""Name in the configuration of the first values of critics that learned from the first round, if some did."""
 
 # Columns are those of Piece and Milestone. Arrays are blobs of int32 (lengths, steps), bool (terminated) or float64;
 # warnings are a list of strings in JSON. The checksum of a row covers all of it. A seal holds the number of rows of a

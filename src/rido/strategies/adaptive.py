@@ -25,16 +25,16 @@ from numpy.typing import ArrayLike, NDArray
 from rido.core import checks
 from rido.core.allocation import fill, pool
 from rido.core.estimate import Estimate
-from rido.core.moments import Moments, RewardMoments
+from rido.core.moments import Moments, union
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories
 from rido.strategies.base import Strategy
+from rido.strategies.division import TEAMS, Division
 from rido.strategies.planning import Lesson, learn
 
 Counts = NDArray[np.int64]
 
-_TEAMS = 3
 _FEW = 15  # one team below this budget, in full-length trajectories: a third of fewer is too little to plan from
 _MANY = 1000  # one team above this budget, in full-length trajectories: it has no noticeable bias there
 _LEAST_PILOT = 5  # trajectories of the pilot, where the budget is large enough
@@ -42,6 +42,7 @@ _LEAST_FULL = 4  # full-length trajectories of the pilot; fitting a critic needs
 _PILOT_SHARE = 0.01  # smallest share of the budget for the pilot; it counts where the budget is very large
 _REACH = 0.02  # short trajectories of the pilot end where gamma^t falls to this
 _GROWTH = 0.3  # transitions of a phase, as a share of those spent before it
+_REPLICATED_GROWTH = 2.0  # the same with replicates: each phase goes on elsewhere in the sequences of points
 _LEAST_PHASE = 0.03  # smallest phase, as a share of the budget
 _PLENTY = 200  # full-length trajectories from which on the weights are known well and phases grow longer
 _LONGER = 80  # a phase spends (n - _PLENTY) / _LONGER times what was spent, for n full-length trajectories
@@ -111,14 +112,16 @@ class Adaptive(Strategy):
         super().__init__(horizon=horizon, budget=budget, gamma=gamma, **options)
 
     def _begin(self) -> None:
-        affordable = self.budget / self.horizon
-        several = affordable >= _FEW and (affordable <= _MANY or self.until is not None)
-        number = 2 if self.unbiased else _TEAMS if several else 1
-        self._teams: list[Moments] = [RewardMoments(self.horizon, gamma=self.gamma) for _ in range(number)]
         self._parts: list[Counts] = []
         self._lessons: list[Lesson] = []
         self._learned_at = 0
-        self._owed = np.zeros(number)
+        self._owed = np.zeros(TEAMS)
+
+    def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
+        affordable = self.budget / self.horizon
+        several = affordable >= _FEW and (affordable <= _MANY or self.until is not None)
+        teams = 2 if self.unbiased else TEAMS if several or cross_fitted else 1
+        return Division.of(teams, affordable, replicated=replicated, cross_fitted=cross_fitted)
 
     @property
     def extendable(self) -> bool:
@@ -133,7 +136,7 @@ class Adaptive(Strategy):
 
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far: the mean of the teams' own."""
-        estimate = Estimate.from_moments(*([team for team in self._teams if team.counts[-1]] or self._teams))
+        estimate = self.division.estimate(self._groups)
         if self.until is None or estimate.nothing_varied or math.isinf(estimate.half_width(1 - 0.05 * _LOOKS)):
             return estimate
         widening = estimate.half_width(1 - 0.05 * _LOOKS) / estimate.half_width(0.95)
@@ -145,7 +148,8 @@ class Adaptive(Strategy):
 
     def variance(self, weights: ArrayLike) -> float:
         """Returns the variance that the mean of the teams would have if these were the true f_t."""
-        return float(np.mean([Schedule(team.counts).variance(weights) for team in self._teams])) / len(self._teams)
+        teams = self._team_counts()
+        return float(np.mean([Schedule(counts).variance(weights) for counts in teams])) / len(teams)
 
     def forecast(self, width: float | None = None) -> int:
         """Returns about how many transitions it takes until the 95% interval is this much to either side.
@@ -172,38 +176,26 @@ class Adaptive(Strategy):
         """The schedules of the teams that are to collect something now."""
         return () if self._asked is None else tuple(Schedule(part) for part in self._parts if part.any())
 
-    @property
-    def team_count(self) -> int:
-        """Number of teams."""
-        return len(self._teams)
-
     def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the team to which each trajectory of what was last asked for belongs, given their lengths."""
-        return _deal(lengths, self._parts)
+        before = np.array([counts[0] for counts in self._team_counts()])
+        return self.division.deal(_deal(lengths, self._parts), before)
 
-    def follow(self, teams: Sequence[RewardMoments]) -> None:
-        """Plans from now on by another signal of the trajectories that were told, such as a difference of two policies.
+    def follow(self, groups: Sequence[Moments]) -> None:
+        super().follow(groups)
+        self._lessons = []
 
-        Args:
-            teams: moments of this signal for each team.
-        """
-        self._teams, self.moments, self._lessons = list(teams), RewardMoments(self.horizon, gamma=self.gamma), []
-        for team in teams:
-            self.moments.merge(team)
-
-    def _take_in(self, batches: Sequence[Trajectories | Summary]) -> None:
-        super()._take_in(batches)
+    def _by_group(self, batches: Sequence[Trajectories | Summary]) -> dict[int, Trajectories | Summary]:
         active = [index for index, part in enumerate(self._parts) if part.any()]
         if isinstance(batches[0], Trajectories):
-            dealt = self.dealt(batches[0].lengths)
-            batches = [batches[0].select(dealt == index) for index in active]
+            return super()._by_group(batches)
         if len(batches) != len(active):
             raise ValueError(f"tell() needs a summary for each of the {len(active)} parts, got {len(batches)}")
-        for index, batch in zip(active, batches, strict=True):
-            if self._teams[index].transitions:
-                self._teams[index].update(batch)
-            else:
-                self._teams[index] = self._moments_of([batch])
+        return dict(zip(active, batches, strict=True))
+
+    def _team_counts(self) -> list[Counts]:
+        """Returns the samples of each step that each team has."""
+        teams = (self.division.team(index, self._groups) for index in range(self.division.teams))
+        return [np.sum([group.counts for group in team], axis=0) for team in teams]
 
     def _plan(self, left: int) -> Schedule | None:
         self._parts = self._plan_half(len(self._told)) if self.unbiased else self._plan_teams(left)
@@ -232,7 +224,8 @@ class Adaptive(Strategy):
 
     def _phase_size(self) -> float:
         """Returns the transitions of the next phase, 0 to stop."""
-        size = max(_GROWTH, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
+        growth = _REPLICATED_GROWTH if self.division.replicated else _GROWTH
+        size = max(growth, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
         if self.lockstep:  # all that is left, if the weights are known
             known = int(self.moments.counts[-1]) >= _PLENTY
             size = max(size, self.budget if known else self.lockstep * self.horizon)
@@ -246,8 +239,8 @@ class Adaptive(Strategy):
 
     def _pilot(self, trajectories: float, left: int) -> list[Counts]:
         """Returns a pilot of about so many trajectories for all teams together."""
-        teams = len(self._teams)
-        least = 2 if teams == 1 and self.spent == 0 else 1
+        teams = self.division.teams
+        least = max(2 if teams == 1 and self.spent == 0 else 1, self.division.members if self.spent == 0 else 1)
         count = max(least, min(round(trajectories / teams), left // (teams * self.horizon)))
         full = max(least * teams, min(_LEAST_FULL, count * teams), teams * count // 2)
         parts = [self._pilot_part(count, (full + index) // teams) for index in range(teams)]
@@ -265,11 +258,12 @@ class Adaptive(Strategy):
         that its own trajectories took: what their early ends leave unspent benefits the others.
         """
         parts: list[Counts] = []
-        for index, (team, lesson) in enumerate(zip(self._teams, self._learn(), strict=True)):
-            room = (left - int(sum(part.sum() for part in parts))) // (len(self._teams) - index)
-            counts, full = team.counts, float(lesson.survival.sum())
-            target = self.budget / len(self._teams) - float(counts @ lesson.survival)
-            wanted = min(size / len(self._teams), target)
+        teams = self.division.teams
+        for index, (counts, lesson) in enumerate(zip(self._team_counts(), self._learn(), strict=True)):
+            room = (left - int(sum(part.sum() for part in parts))) // (teams - index)
+            full = float(lesson.survival.sum())
+            target = self.budget / teams - float(counts @ lesson.survival)
+            wanted = min(size / teams, target)
             part = np.zeros(self.horizon, dtype=np.int64)
             if lesson.truncates and target > 0:
                 self._owed[index] += wanted * min(0.5, _HEDGE / int(self.moments.counts[-1]))
@@ -291,14 +285,15 @@ class Adaptive(Strategy):
 
     def _rest(self, left: int) -> list[Counts]:
         """Spends what rounding and early ends have left: full-length trajectories, then a shorter one if it helps."""
-        parts = [np.zeros(self.horizon, dtype=np.int64) for _ in self._teams]
-        fewest = np.argsort([team.counts[-1] for team in self._teams], kind="stable")
+        teams = self._team_counts()
+        parts = [np.zeros(self.horizon, dtype=np.int64) for _ in teams]
+        fewest = np.argsort([counts[-1] for counts in teams], kind="stable")
         if left >= self.horizon:
             for place in range(left // self.horizon):
                 parts[fewest[place % len(parts)]] += 1
             return parts
         index = int(fewest[0])
-        lesson, counts = self._learn()[index], self._teams[index].counts
+        lesson, counts = self._learn()[index], teams[index]
         if lesson.truncates:
             parts[index] += fill(lesson.weights, math.inf, counts, costs=lesson.costs, limit=left, pooled=False)
             return parts
@@ -310,10 +305,17 @@ class Adaptive(Strategy):
     def _learn(self) -> list[Lesson]:
         """Returns for each team what the other teams' trajectories tell."""
         if not self._lessons or self.spent >= _RELEARN * self._learned_at:
-            teams = self._teams
-            others = [[team for team in teams if team is not own] or teams for own in teams]
-            budget = self.budget * max(1, len(teams) - 1) / len(teams)
-            self._lessons = [learn(self._union(group), budget=budget, reset_price=self.reset_price) for group in others]
+            division, groups = self.division, self._groups
+            budget = self.budget * max(1, division.teams - 1) / division.teams
+            self._lessons = [
+                learn(
+                    union([group for team in division.others(index, groups) for group in team]),
+                    budget=budget,
+                    reset_price=self.reset_price,
+                    gains=division.gains(index, groups),
+                )
+                for index in range(division.teams)
+            ]
             if self.lockstep:
                 self._lessons = [
                     replace(lesson, truncates=lesson.truncates and _gain(lesson) >= _LOCKSTEP_GAIN)
@@ -321,14 +323,6 @@ class Adaptive(Strategy):
                 ]
             self._learned_at = self.spent
         return self._lessons
-
-    def _union(self, teams: Sequence[Moments]) -> Moments:
-        if len(teams) == 1:
-            return teams[0]
-        union = type(teams[0])(self.horizon, gamma=self.gamma)
-        for team in teams:
-            union.merge(team)
-        return union
 
     def _plan_half(self, rounds: int) -> list[Counts]:
         """Plans for the two halves in turn: a pilot for each, then the rest of each from what the other's pilot told.

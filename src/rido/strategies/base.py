@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from rido.core import checks
 from rido.core.estimate import Estimate
 from rido.core.guarantee import guaranteed_interval
-from rido.core.moments import Moments, RewardMoments
+from rido.core.moments import Moments, RewardMoments, union
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary, SummedMoments
 from rido.core.trajectories import Trajectories, concatenate
 from rido.strategies.diagnostics import interval_warnings
+from rido.strategies.division import TEAMS, Division
 
 
 class Strategy(ABC):
@@ -34,12 +35,14 @@ class Strategy(ABC):
     Attributes:
         moments: what the rewards told so far say.
         options: the strategy's own settings, as plain numbers, strings and lists.
+        division: how trajectories are divided into groups.
     """
 
     horizon: int
     gamma: float
     moments: Moments
     options: dict[str, Any]
+    division = Division()
     _budget = 0
     _least_trajectories = 1  # full-length trajectories that the budget must pay for
 
@@ -59,6 +62,7 @@ class Strategy(ABC):
                 )
             self.gamma = checks.discount("gamma", gamma)
             self.moments = RewardMoments(self.horizon, gamma=self.gamma)
+            self.divide()
             self._begin()
         elif (horizon, budget, gamma) != (None, None, None):
             raise ValueError("horizon, budget and gamma must be given together, or left to evaluate()")
@@ -77,6 +81,31 @@ class Strategy(ABC):
     def _begin(self) -> None:  # noqa: B027 - a strategy may have nothing to prepare
         """Prepares what depends on horizon, budget and gamma, which are known now."""
 
+    def divide(self, *, replicated: bool = False, cross_fitted: bool = False) -> None:
+        """Divides trajectories into teams and replicates; may be called before the first ``ask()``.
+
+        Args:
+            replicated: whether the starts of each group are points of a sequence of its own, so that the spread of
+                the groups is the error.
+            cross_fitted: whether each team has a critic of its own, which is fitted on the other teams.
+        """
+        if self._told or self._asked is not None:
+            raise ValueError("divide() must be called before the first ask()")
+        self.division = self._division(replicated=replicated, cross_fitted=cross_fitted)
+        least = self.least_budget
+        if self.budget < least:
+            raise ValueError(
+                f"budget must pay for {least // self.horizon} full-length trajectories with "
+                f"{'Sobol starts' if replicated else 'a fitted critic'}, {least} transitions, got {self.budget}"
+            )
+        self._groups: list[Moments] = [
+            RewardMoments(self.horizon, gamma=self.gamma) for _ in range(self.division.groups)
+        ]
+
+    def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
+        affordable = self.budget / self.horizon
+        return Division.of(TEAMS if cross_fitted else 1, affordable, replicated=replicated, cross_fitted=cross_fitted)
+
     @property
     def begun(self) -> bool:
         """Whether horizon, budget and gamma are known; if not, this strategy holds settings only."""
@@ -90,7 +119,8 @@ class Strategy(ABC):
     @property
     def least_budget(self) -> int:
         """Transitions of the full-length trajectories that every budget must pay for."""
-        return self._least_trajectories * self.horizon
+        several = 2 * self.division.groups if self.division.groups > 1 else 0
+        return max(self._least_trajectories, several) * self.horizon
 
     def change_budget(self, budget: int) -> None:
         """Grows or shrinks what may be spent in all; what is spent already stays spent."""
@@ -119,12 +149,28 @@ class Strategy(ABC):
         """The schedules that make up what was last asked for; more than one where trajectories belong to teams."""
         return () if self._asked is None else (self._asked,)
 
+    def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the group to which each trajectory of what was last asked for belongs, given their lengths."""
+        told = sum(len(batch) for batch in self._told if isinstance(batch, Trajectories))
+        return (told + np.arange(lengths.size)) % self.division.groups
+
+    def follow(self, groups: Sequence[Moments]) -> None:
+        """Plans and estimates from now on by another signal of the trajectories that were told.
+
+        The signal is a critic's residual, or the difference of two policies.
+
+        Args:
+            groups: moments of this signal for each group.
+        """
+        self._groups, self.moments = list(groups), union(groups)
+
     def tell(self, trajectories: Trajectories | Sequence[Summary]) -> None:
         """Takes in the trajectories last asked for.
 
         Args:
             trajectories: in any order that has nothing to do with their rewards, such as that of the schedule's
-                lengths; or one Summary for each schedule of :attr:`parts`. Do not mix both in one run.
+                lengths, which is that of :meth:`dealt`; or one Summary for each schedule of :attr:`parts`. Do not mix
+                both in one run.
         """
         if self._asked is None:
             raise ValueError("tell() was called before ask()")
@@ -139,15 +185,36 @@ class Strategy(ABC):
         self._asked = None
 
     def _take_in(self, batches: Sequence[Trajectories | Summary]) -> None:
+        dealt = self._by_group(batches)
         if not self._told:
             self.moments = self._moments_of(batches[:1])
         for batch in batches[0 if self._told else 1 :]:
             self.moments.update(batch)
         self._told += batches
+        if self.division.groups == 1:
+            self._groups = [self.moments]
+            return
+        for group, batch in dealt.items():
+            if self._groups[group].transitions:
+                self._groups[group].update(batch)
+            else:
+                self._groups[group] = self._moments_of([batch])
+
+    def _by_group(self, batches: Sequence[Trajectories | Summary]) -> dict[int, Trajectories | Summary]:
+        """Returns what was collected for each group."""
+        if not isinstance(batches[0], Trajectories):
+            return dict(enumerate(batches))
+        dealt = self.dealt(batches[0].lengths)
+        return {group: batches[0].select(dealt == group) for group in np.unique(dealt).tolist()}
 
     def estimate(self) -> Estimate:
-        """Returns the estimate from everything told so far."""
-        return Estimate.from_moments(self.moments)
+        """Returns the estimate from everything told so far: the mean of the groups' own."""
+        if self.division.replicated and min(int(group.counts[-1]) for group in self._groups) == 0:
+            raise ValueError(
+                f"strategy must plan at least {self.division.groups} full-length trajectories with Sobol starts, but "
+                f"{type(self).__name__.lower()!r} planned fewer: use strategy 'adaptive' or 'uniform', or random starts"
+            )
+        return self.division.estimate(self._groups)
 
     def variance(self, weights: ArrayLike) -> float:
         """Returns the variance that the estimate would have, by what was collected, if these were the true f_t."""

@@ -10,6 +10,9 @@ plan give an unbiased score of it. The same rule serves dense and sparse rewards
     full-length trajectories at the same cost. It is taken only if its gain exceeds the error of that gain.
 3.  **Insurance.** Late rewards that never varied may still vary: a rare failure may be unseen so far. Such steps get
     some samples all the same. What this may add to the variance is limited and falls with the trajectories collected.
+4.  **Continuity.** Few trajectories that reach a step show little of what varies there, and a plan that follows them
+    ends where the first plans ended. So the weight of a step with few samples falls off gradually from that of the step
+    before: from phase to phase more of what lies behind is seen.
 
 ``benchmarks/adaptive.py`` measures what this is worth on dense rewards, ``benchmarks/trust`` on sparse ones.
 """
@@ -32,6 +35,8 @@ _MOST_BLOCKS = 10_000  # steps that are planned one by one in cross-validation
 _MARGIN = 1.25  # standard errors by which a plan must beat full-length trajectories
 _CONSTANT = 1e-9  # rewards did not vary if their variance is below this share of the largest
 _UNSEEN = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # insured events, in units of one full-length trajectory
+_CONTINUITY = (300.0, 100.0, 30.0, 10.0, 3.0)  # m, where a step with n samples keeps m / (n + m) of the weight before
+_EXCESS = 0.1  # continuity may raise the variance by this share
 _PREMIUM = 2.0  # insurance may raise the variance by this over the number of full-length trajectories, relatively
 
 
@@ -69,15 +74,16 @@ class Lesson:
         return sure
 
 
-def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesson:
+def learn(moments: Moments, *, budget: float, reset_price: float = 0.0, gains: Array | None = None) -> Lesson:
     """Learns from trajectories how to plan others.
 
     Args:
         moments: of the trajectories, at least two of them with full length.
         budget: expected cost of all trajectories when the budget is spent.
         reset_price: price of starting a trajectory, in transitions.
+        gains: share of the variance v_h of the rewards from each step h on that low-discrepancy starts leave.
     """
-    prior = moments.discounts**2
+    prior, gamma = moments.discounts**2, moments.gamma
     (moments,), unit = rescale(moments)
     counts = moments.counts
     full = int(counts[-1])
@@ -85,6 +91,8 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
     survival = np.maximum(moments.survival, 1 / (counts + 1))
     costs = survival + reset_price * (np.arange(counts.size) == 0)
     folds = moments.weights_by_fold(max(2, min(_FOLDS, full)))
+    if gains is not None:
+        folds = _differences(tail_sums(folds) * gains)
     weights = folds.sum(axis=0)
     fewest = min(float(full), budget / float(costs.sum()))
     chosen: Array | None = None
@@ -92,6 +100,7 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
         chosen = _choose(folds, prior, costs, budget, fewest)
     if chosen is not None:
         chosen = _insure(chosen, weights, costs, budget, fewest, moments.largest_deviation**2 / full, full)
+        chosen = _continue(chosen, weights, costs, budget, fewest, counts, gamma)
     planned = _last(np.maximum(weights.sum(), 0.0), costs.size) if chosen is None else chosen
     root = np.sqrt(pool(planned, costs))
     return Lesson(
@@ -102,6 +111,12 @@ def learn(moments: Moments, *, budget: float, reset_price: float = 0.0) -> Lesso
         folds=folds,
         spread=scaled_number(math.sqrt(float(survival @ root) * float(costs @ root)), unit),
     )
+
+
+def _differences(variances: Array) -> Array:
+    """Returns the weights ``f_t = v_t - v_{t+1}`` of rows of variances v_h."""
+    weights: Array = variances - np.concatenate([variances[:, 1:], np.zeros((len(variances), 1))], axis=1)
+    return weights
 
 
 def _last(total: NDArray[np.float64] | np.float64, horizon: int) -> Array:
@@ -142,6 +157,31 @@ def _choose(folds: Array, prior: Array, costs: Array, budget: float, fewest: flo
     return None if best == 0 or bounds[best] > -_CONSTANT else _candidates(full_weights[None], full_prior)[0, best]
 
 
+def _continue(
+    chosen: Array,
+    weights: Array,
+    costs: Array,
+    budget: float,
+    fewest: float,
+    counts: NDArray[np.int64],
+    gamma: float,
+) -> Array:
+    """Lets weights fall off gradually where steps have few samples, as far as that is cheap."""
+    pooled, rows = pool(chosen, costs), np.array(_CONTINUITY)[:, None]
+    handed_on = np.cumsum(np.log(rows / (counts + rows)) + 2 * math.log(gamma), axis=1)
+    with np.errstate(divide="ignore"):
+        raised = np.exp(handed_on + np.maximum.accumulate(np.log(pooled) - handed_on, axis=1))
+    continued = np.vstack([np.maximum(pooled, raised) * costs, chosen])
+    return _affordable(continued, weights, costs, budget, fewest, _EXCESS)
+
+
+def _affordable(rows: Array, weights: Array, costs: Array, budget: float, fewest: float, excess: float) -> Array:
+    """Returns the first of several weights whose plan has a variance of at most 1 + excess times that of the last."""
+    variance = np.sum(weights / allocate_rows(rows, budget, minimum=fewest, costs=costs), axis=1)
+    first: Array = rows[np.flatnonzero(variance <= variance[-1] + excess * abs(variance[-1]))[0]]
+    return first
+
+
 def _insure(
     chosen: Array, weights: Array, costs: Array, budget: float, fewest: float, unseen: float, full: int
 ) -> Array:
@@ -158,9 +198,4 @@ def _insure(
         return chosen
     variances = tail_sums(chosen)
     insured = np.where(varied, variances, np.maximum(variances, unseen * np.array([*_UNSEEN, 0.0])[:, None]))
-    raised = insured - np.concatenate([insured[:, 1:], np.zeros((len(insured), 1))], axis=1)
-    plans = allocate_rows(raised, budget, minimum=fewest, costs=costs)
-    variance = np.sum(weights / plans, axis=1)
-    affordable = np.flatnonzero(variance <= variance[-1] + _PREMIUM / full * abs(variance[-1]))
-    first: Array = raised[affordable[0]]
-    return first
+    return _affordable(_differences(insured), weights, costs, budget, fewest, _PREMIUM / full)

@@ -45,7 +45,7 @@ class LocalPool(PoolSimulator):
         method, *arguments = self.inbox[slot].popleft()
         event = getattr(self.simulators[slot], method)(*arguments)
         if method == "run":
-            self.ran.append(arguments[2][-2])
+            self.ran.append(arguments[2][2])
         if self.random.random() < self.death or (self.killer is not None and self.killer(method, event)):
             self.deaths += 1
             return [(slot, Gone("was struck by lightning"))]
@@ -58,7 +58,7 @@ class LocalPool(PoolSimulator):
 REFERENCE = GymnasiumSimulator(Mortal, zeros, horizon=40)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(size=st.integers(1, 6), death=st.sampled_from([0.0, 0.1, 0.5]), seed=st.integers(0, 10**6))
 def test_results_do_not_depend_on_the_number_of_workers_and_their_deaths(size, death, seed):
     simulator = LocalPool(size, death=death, seed=seed)
@@ -76,9 +76,9 @@ def test_half_of_all_workers_die_where_half_of_them_should():
 class Silent(LocalPool):
     """One worker that never answers a request, on a clock of its own; it may move on or not."""
 
-    def __init__(self, moves_on):
+    def __init__(self, moves_on, max_failures=0):
         self.moves_on, self.now, self.calls, self.asked, self.stuck = moves_on, 0.0, 0, False, None
-        super().__init__(size=1, max_failures=0)
+        super().__init__(size=1, max_failures=max_failures)
 
     def _send(self, slot, chunk):
         if chunk is None:
@@ -109,6 +109,15 @@ def test_silent_workers_are_stuck_only_if_they_do_not_move_on(monkeypatch):
             with pytest.raises(WorkerError, match=r"took no step for 100 seconds \(timeout\)"):
                 simulator.rollout(LENGTHS[:1], SEEDS[:1])
             assert 100 < simulator.now < 200
+
+
+@pytest.mark.parametrize("points", [None, np.zeros((1, 3))])
+def test_a_trajectory_that_is_stuck_again_is_named_with_its_seed(monkeypatch, points):
+    simulator = Silent(False, max_failures=5)
+    monkeypatch.setattr(pool.time, "monotonic", lambda: simulator.now)
+    with pytest.raises(SimulationError, match=f"seed {SEEDS[0]}.*: the environment's step did not return") as caught:
+        simulator.rollout(LENGTHS[:1], SEEDS[:1], points)
+    assert caught.value.seed == SEEDS[0]
 
 
 def assert_equal_rollouts(simulator):
@@ -149,7 +158,8 @@ def test_the_longest_are_started_first():
     assert simulator.ran[-1].max() < LENGTHS.mean()
 
 
-def test_trajectories_that_kill_their_worker_every_time_are_named():
+@pytest.mark.parametrize("points", [None, np.zeros((70, 3))])
+def test_trajectories_that_kill_their_worker_every_time_are_named(points):
     simulator = LocalPool(max_failures=2)
     simulator.killer = lambda method, event: method == "run" and LENGTHS.max() in simulator.ran[-1]
     with pytest.raises(
@@ -157,7 +167,7 @@ def test_trajectories_that_kill_their_worker_every_time_are_named():
         match=r"trajectories \(seeds \d+, .*\) were lost with their worker 3 times, more than max_failures=2: "
         "worker . was struck by lightning; worker . was struck",
     ):
-        simulator.rollout(LENGTHS, SEEDS)
+        simulator.rollout(LENGTHS, SEEDS, points)
     simulator.killer = None
     assert_same(simulator, REFERENCE, LENGTHS, SEEDS)  # chunks of the failed request are ignored
 

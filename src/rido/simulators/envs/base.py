@@ -45,7 +45,10 @@ class DomainVectorEnv(VectorEnv[Array, npt.NDArray[Any], npt.NDArray[Any]]):
         action_space: of one sub-environment.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.DISABLED}  # type: ignore[misc]
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "autoreset_mode": AutoresetMode.DISABLED,
+        "reset_generators": True,
+    }
     noise_size: ClassVar[int]
     """Standard normal variates that one step of one trajectory uses."""
 
@@ -76,7 +79,9 @@ class DomainVectorEnv(VectorEnv[Array, npt.NDArray[Any], npt.NDArray[Any]]):
         Args:
             seed: one seed per sub-environment, or an integer for ``seed, seed + 1, ...``. Where it is None, the
                 sub-environment goes on with its generator, or gets a random one if it has none.
-            options: ``{"reset_mask": mask}`` to reset only where the boolean array ``mask`` is True.
+            options: ``{"reset_mask": mask}`` to reset only where the boolean array ``mask`` is True;
+                ``{"reset_generators": generators}`` for the generator of each sub-environment, in place of a seed where
+                it is not None.
 
         Returns:
             The observations of all sub-environments and an empty dictionary.
@@ -91,14 +96,14 @@ class DomainVectorEnv(VectorEnv[Array, npt.NDArray[Any], npt.NDArray[Any]]):
             if not mask.all():
                 raise RuntimeError("reset() with a reset_mask was called before a reset of all sub-environments")
             self._states = np.empty(self.observation_space.shape or ())
+        given = (options or {}).get("reset_generators") or [None] * self.num_envs
         for row in np.flatnonzero(mask).tolist():
-            generator = self.generators[row]
-            if generator is None or seeds[row] is not None:
+            generator = given[row] or self.generators[row]
+            if generator is None or (given[row] is None and seeds[row] is not None):
                 generator, _ = seeding.np_random(seeds[row])
-                self.generators[row] = generator
+            self.generators[row] = generator
             self._states[row] = self.start(generator)
-            generator.standard_normal(out=self._noise[row])
-        self._used[mask] = 0
+        self._used[mask] = _BLOCK  # the first step draws noise, so that a reset draws the start alone
         return self._states.copy(), {}
 
     def step(

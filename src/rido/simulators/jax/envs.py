@@ -30,6 +30,8 @@ class JaxEnv:
             terminated. Results after the termination are ignored.
         time_limit: the longest trajectory that it allows; None if any.
         policy: from a discount factor to the default policy; None if there is none.
+        reset_from: as ``reset``, from an array of at least 64 uniform numbers in [0, 1) instead of a key, so that
+            points can decide where trajectories start; None if they cannot.
     """
 
     name: str
@@ -37,6 +39,7 @@ class JaxEnv:
     step: Callable[[Key, Tree, Tree], Step]
     time_limit: int | None = None
     policy: Callable[[float], Callable[..., Any]] | None = None
+    reset_from: Callable[[jax.Array], tuple[Tree, Tree]] | None = None
 
 
 @functools.cache
@@ -46,6 +49,10 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
 
     def reset(key: Key) -> tuple[jax.Array, jax.Array]:
         state = jax.random.uniform(key, (1,), minval=-80.0, maxval=80.0)
+        return state, state
+
+    def reset_from(uniforms: jax.Array) -> tuple[jax.Array, jax.Array]:
+        state = 160.0 * uniforms[:1] - 80.0
         return state, state
 
     def step(key: Key, state: jax.Array, action: jax.Array) -> Step:
@@ -61,7 +68,7 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
         linear: Any = LinearPolicy(riccati_gain(gamma))  # works on JAX arrays too
         return linear  # type: ignore[no-any-return]
 
-    return JaxEnv("LQG in JAX", reset, step, policy=policy)
+    return JaxEnv("LQG in JAX", reset, step, policy=policy, reset_from=reset_from)
 
 
 @functools.cache
@@ -73,13 +80,17 @@ def navigation(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
         state = jax.random.uniform(key, (2,), maxval=5.0)
         return state, state
 
+    def reset_from(uniforms: jax.Array) -> tuple[jax.Array, jax.Array]:
+        state = 5.0 * uniforms[:2]
+        return state, state
+
     def step(key: Key, state: jax.Array, action: jax.Array) -> Step:
         draws = jax.random.normal(key, (3,))
         moved = jnp.clip(state + jnp.clip(action, -1.0, 1.0) + deviation * draws[:2], 0.0, 92.0)
         at_goal = jnp.sum((moved - 91.0) ** 2) <= 1.0
         return moved, moved, jnp.where(at_goal, 1.0 + draws[2], 0.0), jnp.bool_(False)
 
-    return JaxEnv("Navigation in JAX", reset, step, policy=lambda gamma: navigation_expert)
+    return JaxEnv("Navigation in JAX", reset, step, policy=lambda gamma: navigation_expert, reset_from=reset_from)
 
 
 def navigation_expert(observation: jax.Array) -> jax.Array:
@@ -100,6 +111,11 @@ def pendulum() -> JaxEnv:
         state = (jnp.pi * draws[0], draws[1])
         return state, observe(state)
 
+    def reset_from(uniforms: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        draws = 2.0 * uniforms - 1.0
+        state = (jnp.pi * draws[0], draws[1])
+        return state, observe(state)
+
     def step(key: Key, state: tuple[jax.Array, jax.Array], action: jax.Array) -> Step:
         angle, speed = state
         torque = jnp.clip(action[0], -2.0, 2.0)
@@ -109,7 +125,7 @@ def pendulum() -> JaxEnv:
         moved = (angle + 0.05 * speed, speed)
         return moved, observe(moved), reward, jnp.bool_(False)
 
-    return JaxEnv("Pendulum in JAX", reset, step)
+    return JaxEnv("Pendulum in JAX", reset, step, reset_from=reset_from)
 
 
 def from_gymnax(env: Any, params: Any = None) -> JaxEnv:

@@ -16,6 +16,7 @@ Tree = Any
 
 NEVER = np.int32(np.iinfo(np.int32).max)
 _GENERATOR = "threefry2x32"  # not JAX's default, which users can change: its keys are the 64 bits of a seed
+_LEAST_DIMENSIONS = 64  # numbers that an environment's reset_from gets; those that a point has not are pseudo-random
 
 
 class Task(NamedTuple):
@@ -28,6 +29,7 @@ class Task(NamedTuple):
         gamma: discount factor, for the critic.
         seeds: two words for each trajectory; or four from which :func:`make_seeds` makes them.
         planned: how many trajectories take each step. Trajectories are numbered from 0, the longest first.
+        points: the point of each trajectory that decides where it starts; None where its key does.
     """
 
     policy: tuple[Any, ...]
@@ -36,6 +38,7 @@ class Task(NamedTuple):
     gamma: Any
     seeds: Any
     planned: Any
+    points: Any = None
 
 
 class Slots(NamedTuple):
@@ -103,7 +106,14 @@ class Programs:
         seeds = make_seeds(task.seeds, index) if task.seeds.ndim == 1 else task.seeds.at[index].get(mode="clip")
         # Step t draws from the key folded with t, so the horizon itself is free for the reset.
         reset_keys = jax.vmap(lambda key: jax.random.fold_in(key, task.horizon))(_keys(seeds))
-        states, observations = jax.vmap(self._env.reset)(reset_keys)
+        if task.points is None:
+            states, observations = jax.vmap(self._env.reset)(reset_keys)
+        else:
+            assert self._env.reset_from is not None
+            missing = max(0, _LEAST_DIMENSIONS - task.points.shape[1])
+            others = jax.vmap(lambda key: jax.random.uniform(key, (missing,), dtype=jnp.float32))(reset_keys)
+            numbers = jnp.concatenate([task.points.at[index].get(mode="clip"), others], axis=1)
+            states, observations = jax.vmap(self._env.reset_from)(numbers)
         length = jnp.searchsorted(-task.planned, -index, method="scan_unrolled").astype(jnp.int32)
         taken = jnp.zeros_like(index)
         values = self._value(task, observations, taken)
@@ -179,6 +189,11 @@ def split_seeds(seeds: Sequence[int]) -> NDArray[np.uint32]:
     """Returns two words for each seed, the upper one first, as ``jax.random.key`` takes it."""
     wide = np.asarray(seeds, dtype=np.uint64)
     return np.stack([wide >> np.uint64(32), wide & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
+
+
+def round_points(points: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Returns points in single precision, in which all coordinates are less than 1 too."""
+    return np.minimum(points.astype(np.float32), np.nextafter(np.float32(1), np.float32(0)))
 
 
 def join_seeds(words: NDArray[np.uint32]) -> list[int]:

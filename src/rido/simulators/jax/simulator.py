@@ -18,15 +18,24 @@ from rido.core.trajectories import Trajectories, count_reached
 from rido.policies.functions import function_name
 from rido.policies.observations import stack, take
 from rido.policies.resolve import import_attribute
-from rido.simulators.base import Capabilities, Observed, SimulationError, Summarised
+from rido.simulators.base import Capabilities, Observed, Points, SimulationError, Summarised
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.jax.envs import adapt
 from rido.simulators.jax.functions import SameObject, Structure, is_function, split
 from rido.simulators.jax.layout import PART, Device
-from rido.simulators.jax.programs import Programs, Slots, Task, join_seeds, make_seeds, seed_words, split_seeds
+from rido.simulators.jax.programs import (
+    Programs,
+    Slots,
+    Task,
+    join_seeds,
+    make_seeds,
+    round_points,
+    seed_words,
+    split_seeds,
+)
 from rido.simulators.jax.recording import roll_out
 from rido.simulators.jax.summing import sum_on_device
-from rido.simulators.requests import check_request, join_observed, join_trajectories
+from rido.simulators.requests import check_points, check_request, join_observed, join_trajectories
 from rido.storage.fingerprint import fingerprint, identify
 
 _MOST_AT_ONCE = 1 << 30  # trajectories that run in one go, which the device counts in 32 bits
@@ -118,6 +127,7 @@ class JaxSimulator:
         return Capabilities(
             observes=True,
             summarises=True,
+            takes_points=self._env.reset_from is not None,
             lockstep=True,
             in_time_of_one=self._device.in_time_of_one,
             jax_critics=True,
@@ -133,24 +143,25 @@ class JaxSimulator:
         env, env_kwargs = self._given
         return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        parts, order = self._collect(lengths, seeds, observing=False)
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
+        parts, order = self._collect(lengths, seeds, points, observing=False)
         return join_trajectories([part.trajectories for part in parts], order)
 
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        return join_observed(*self._collect(lengths, seeds, observing=True))
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
+        return join_observed(*self._collect(lengths, seeds, points, observing=True))
 
-    def starts(self, seeds: Sequence[int]) -> Any:
-        words = split_seeds(seeds)
-        parts = [
-            slots.observations
-            for first, slots in self._start(None, lambda first, size: _filled(words[first:], size), len(words))
-        ]
-        return take(stack(jax.device_get(parts)), np.arange(len(words)))
+    def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
+        given = split_seeds(seeds), self._points(points, len(seeds))
+
+        def part(first: int, size: int) -> list[Any]:
+            return [None if each is None else _filled(each[first:], size) for each in given]
+
+        parts = [slots.observations for slots in self._start(None, part, len(seeds))]
+        return take(stack(jax.device_get(parts)), np.arange(len(seeds)))
 
     def start_values(self, source: np.random.SeedSequence, first: int, count: int, critic: Any) -> NDArray[np.float64]:
-        parts = self._start(critic, lambda row, size: seed_words(source, first + row), count)
-        return np.concatenate([np.asarray(slots.values, np.float64) for _, slots in parts])[:count]
+        parts = self._start(critic, lambda row, size: [seed_words(source, first + row), None], count)
+        return np.concatenate([np.asarray(slots.values, np.float64) for slots in parts])[:count]
 
     def summarise(
         self,
@@ -219,29 +230,40 @@ class JaxSimulator:
         structures = (self.policy.structure, None if critic is None else split(critic.function)[0])
         return _programs(SameObject(self._env), *structures)
 
-    def _task(self, critic: Any, seeds: NDArray[np.uint32], planned: NDArray[np.integer[Any]]) -> Task:
+    def _task(
+        self, critic: Any, seeds: NDArray[np.uint32], planned: NDArray[np.integer[Any]], points: Any = None
+    ) -> Task:
         values = () if critic is None else split(critic.function)[1]
         horizon, gamma = np.int32(self._horizon), np.float32(self._gamma)
-        return Task(self.policy.arrays, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32))
+        return Task(self.policy.arrays, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32), points)
 
-    def _start(
-        self, critic: Any, seeds: Callable[[int, int], NDArray[np.uint32]], count: int
-    ) -> Iterator[tuple[int, Slots]]:
-        """Yields trajectories that are started and take no step, and the number of the first one."""
+    def _points(self, points: Points, trajectories: int) -> NDArray[np.float32] | None:
+        """Returns the points as programs take them."""
+        if points is not None and self._env.reset_from is None:
+            raise ValueError(f"points must be None, got some: {self.name} has no reset_from, which takes their numbers")
+        checked = check_points(points, trajectories)
+        return None if checked is None else round_points(checked)
+
+    def _start(self, critic: Any, given: Callable[[int, int], list[Any]], count: int) -> Iterator[Slots]:
+        """Yields trajectories that are started and take no step; ``given`` returns the seeds and points of some."""
         programs, size = self._programs_for(critic), next((s for s in self._device.slots if s >= count), self.num_envs)
         for first in range(0, count, size):
-            task = self._task(critic, seeds(first, size), np.full(self._horizon, size))
-            yield first, programs.start(task, slots=size)[0]
+            seeds, points = given(first, size)
+            task = self._task(critic, seeds, np.full(self._horizon, size), points)
+            yield programs.start(task, slots=size)[0]
 
     def _collect(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], *, observing: bool
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
     ) -> tuple[list[Observed], NDArray[np.intp]]:
         """Returns the trajectories of each tile, and the rows of the request."""
         lengths = check_request(lengths, seeds, self._horizon)
         order = np.argsort(-lengths, kind="stable")
         planned = count_reached(lengths, self._horizon)
-        words = _filled(split_seeds(seeds)[order], max(1024, 1 << (len(seeds) - 1).bit_length()))
-        task = self._task(None, words, planned)
+        size = max(1024, 1 << (len(seeds) - 1).bit_length())
+        given = split_seeds(seeds), self._points(points, lengths.size)
+        words, places = (None if each is None else _filled(each[order], size) for each in given)
+        assert words is not None
+        task = self._task(None, words, planned, places)
         record, layout = roll_out(self._programs_for(None), self._device, task, planned, observing=observing)
         record, parts = jax.device_get(record), []
         for first, offset, rows, columns in layout:
@@ -311,7 +333,7 @@ def _programs(env: SameObject, policy: Structure, critic: Structure | None) -> P
     return Programs(env.thing, policy, critic)
 
 
-def _filled(words: NDArray[np.uint32], size: int) -> NDArray[np.uint32]:
-    """Returns ``size`` rows of words, repeated where there are not enough."""
-    filled: NDArray[np.uint32] = words[np.arange(size) % len(words)]
+def _filled(array: NDArray[Any], size: int) -> NDArray[Any]:
+    """Returns ``size`` rows of an array, repeated where there are not enough."""
+    filled: NDArray[Any] = array[np.arange(size) % len(array)]
     return filled

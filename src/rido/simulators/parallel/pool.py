@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.trajectories import Trajectories
 from rido.policies.observations import stack, take
-from rido.simulators.base import Capabilities, Observed, PolicyInfo, Position, SimulationError, close
+from rido.simulators.base import Capabilities, Observed, Points, PolicyInfo, Position, SimulationError, close
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel.serialization import deserialize, serialize
 from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
-from rido.simulators.requests import check_request, join_observed, join_trajectories
+from rido.simulators.requests import check_points, check_request, join_observed, join_trajectories
 
+_Part = tuple[NDArray[np.intp], list[int], tuple[Any, ...]]
 _CHUNKS_PER_WORKER = 2  # one that runs and one that waits, so that a worker is never idle
 _LEAST_START_SECONDS = 60.0  # importing torch from a cold disk takes that long
 
@@ -53,6 +54,7 @@ class Chunk:
 
     number: int  # never used again, so that late answers to an earlier request are recognised
     rows: NDArray[np.intp]
+    seeds: list[int]
     call: tuple[str, tuple[Any, ...]]  # the simulator's method and its arguments
     failures: list[str] = field(default_factory=list)  # why it was lost with a worker, each time
     hung_at: list[tuple[int, int] | None] = field(default_factory=list)  # trajectory and step; None if not known
@@ -109,14 +111,14 @@ class PoolSimulator(ABC):
         self._remarks: dict[str, None] = {}
         self.failures = 0
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        return join_trajectories(*self._collect("rollout", check_request(lengths, seeds, self._horizon), seeds))
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
+        return join_trajectories(*self._collect("rollout", check_request(lengths, seeds, self._horizon), seeds, points))
 
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        return join_observed(*self._collect("observe", check_request(lengths, seeds, self._horizon), seeds))
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
+        return join_observed(*self._collect("observe", check_request(lengths, seeds, self._horizon), seeds, points))
 
-    def starts(self, seeds: Sequence[int]) -> Any:
-        parts, rows = self._collect("starts", None, seeds)
+    def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
+        parts, rows = self._collect("starts", None, seeds, points)
         return take(stack(parts), np.argsort(rows))
 
     def use(self, name: str) -> None:
@@ -143,8 +145,10 @@ class PoolSimulator(ABC):
     def capabilities(self) -> Capabilities:
         """It returns observations."""
         load_policy = lambda: self._simulator_here().policy  # noqa: E731
+        assert self._ready is not None
         return Capabilities(
             observes=True,
+            takes_points=self._ready.takes_points,
             policy=self.policy,
             load_policy=load_policy,
             check_seeds=self.check_seeds,
@@ -152,9 +156,9 @@ class PoolSimulator(ABC):
             remarks=tuple(self._remarks),
         )
 
-    def check_seeds(self, seeds: Sequence[int]) -> tuple[str, ...]:
+    def check_seeds(self, seeds: Sequence[int], points: Points = None) -> tuple[str, ...]:
         """Checks in one worker that resets and actions repeat; see :class:`rido.simulators.base.Capabilities`."""
-        (notes,) = self._run("check_seeds", [(np.arange(len(seeds)), (list(seeds),))])
+        (notes,) = self._run("check_seeds", [(np.arange(len(seeds)), list(seeds), (list(seeds), points))])
         return tuple(notes)
 
     def _simulator_here(self) -> GymnasiumSimulator:
@@ -206,24 +210,26 @@ class PoolSimulator(ABC):
         self._acting = next(iter(self._ready.policies))
 
     def _collect(
-        self, method: str, lengths: NDArray[np.int64] | None, seeds: Sequence[int]
+        self, method: str, lengths: NDArray[np.int64] | None, seeds: Sequence[int], points: Points
     ) -> tuple[list[Any], NDArray[np.intp]]:
         """Runs a method of the workers' simulators; returns its results by chunk, and the rows of the request."""
         if not self._workers:
             raise ValueError(f"{method}() was called after close()")
+        points = check_points(points, len(seeds))
         costs = np.ones(len(seeds), dtype=np.int64) if lengths is None else lengths
-        parts: list[tuple[NDArray[np.intp], tuple[Any, ...]]] = []
+        parts: list[_Part] = []
         for rows in split(costs, len(self._workers), self.num_envs // len(self._workers)):
             chosen = [seeds[row] for row in rows.tolist()]
-            parts.append((rows, (chosen,) if lengths is None else (lengths[rows], chosen)))
-        return self._run(method, parts), np.concatenate([rows for rows, _ in parts])
+            planned = () if lengths is None else (lengths[rows],)
+            parts.append((rows, chosen, (*planned, chosen, None if points is None else points[rows])))
+        return self._run(method, parts), np.concatenate([rows for rows, _, _ in parts])
 
-    def _run(self, method: str, parts: Sequence[tuple[NDArray[np.intp], tuple[Any, ...]]]) -> list[Any]:
-        """Runs a method of the workers' simulators for each part, its rows of the request and arguments."""
+    def _run(self, method: str, parts: Sequence[_Part]) -> list[Any]:
+        """Runs a method of the workers' simulators for each part: its rows of the request, seeds and arguments."""
         self._first_number, chunks = self._next_number, {}
-        for rows, arguments in parts:
+        for rows, seeds, arguments in parts:
             call = "call_as", (self._acting, method, *arguments)
-            chunks[self._next_number] = Chunk(self._next_number, rows, call)
+            chunks[self._next_number] = Chunk(self._next_number, rows, seeds, call)
             self._next_number += 1
         self._waiting = deque(chunks.values())
         results: dict[int, Any] = {}
@@ -304,7 +310,7 @@ class PoolSimulator(ABC):
         if place not in chunk.hung_at:
             chunk.hung_at.append(place)
             return
-        seeds, waited = chunk.call[1][-1], f"within {self._timeout:g} seconds (timeout), also when it was run again"
+        seeds, waited = chunk.seeds, f"within {self._timeout:g} seconds (timeout), also when it was run again"
         if position is None:
             raise WorkerError(f"one of {len(seeds)} trajectories (seeds {_first_of(seeds)}) took no step {waited}")
         row, what = (
@@ -333,7 +339,7 @@ class PoolSimulator(ABC):
             running = lost[0]
             running.failures.append(reason)
             if len(running.failures) > self._max_failures:
-                seeds = _first_of(running.call[1][-1])
+                seeds = _first_of(running.seeds)
                 raise WorkerError(
                     f"{running.rows.size} trajectories (seeds {seeds}) were lost with their worker "
                     f"{len(running.failures)} times, more than max_failures={self._max_failures}: "

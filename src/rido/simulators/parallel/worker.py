@@ -32,6 +32,7 @@ class Ready:
     pid: int
     num_envs: int
     observation_space: Any
+    takes_points: bool
     policies: dict[str, RemotePolicy]
 
 
@@ -114,7 +115,8 @@ class RemoteSimulator:
             for name, one in simulator.policies.items()
         }
         self._simulator = simulator
-        return Ready(os.getpid(), simulator.num_envs, simulator.observation_space, policies)
+        takes_points = simulator.capabilities.takes_points
+        return Ready(os.getpid(), simulator.num_envs, simulator.observation_space, takes_points, policies)
 
     def run(self, number: int, method: str, arguments: tuple[Any, ...]) -> Event:
         """Runs a chunk."""

@@ -1,0 +1,130 @@
+"""The combination of several value functions that leaves the least variance, chosen by cross-validation.
+
+The residual of ``sum_j c_j V_j`` is ``R + sum_j c_j D_j`` with ``D_j = gamma V_j(s') - V_j(s)``. Its weights f_t are
+quadratic in c, and so is the variance ``sum_t f_t / n_t`` of any schedule: the best c for a schedule solves a linear
+system. Schedule and c are improved in turn. Subsets of the value functions compete on trajectories that were not used,
+as plans do in :mod:`rido.strategies.planning`; no value function at all is one of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from rido.core.allocation import pool
+from rido.core.moments import Moments, RewardMoments, rescale, union
+from rido.core.scaling import scaled
+from rido.core.trajectories import Trajectories
+from rido.critics.base import Floats
+
+_FOLDS = 5
+_MARGIN = 1.25  # standard errors by which value functions must beat none, as in planning
+_ROUNDS = 4  # of improving schedule and coefficients in turn
+_LEAST_SHARE = 1e-6  # of the mean weight that a step has at least, so that no count is zero
+_RIDGE = 1e-3  # of the largest eigenvalue: directions that vary less are left alone
+_LARGEST = 3.0  # coefficient, in size
+
+
+def residuals(rewards: Trajectories, differences: Sequence[Trajectories], coefficients: Floats) -> Trajectories:
+    """The residuals of a combination, given those of its value functions where all rewards are 0."""
+    flat = rewards.flat + sum(c * part.flat for c, part in zip(coefficients, differences, strict=True))
+    return Trajectories(flat, rewards.lengths, rewards.steps)
+
+
+class Signals:
+    """Moments of the rewards, the differences D_j and their pairwise sums, from which all f_t follow.
+
+    Args:
+        rewards: Of some trajectories.
+        differences: D_j of the same trajectories for each value function.
+        starts: Values of the first observations, one row for each value function.
+        horizon: Number of time steps T.
+        gamma: Discount factor.
+    """
+
+    def __init__(
+        self, rewards: Trajectories, differences: Sequence[Trajectories], starts: Floats, *, horizon: int, gamma: float
+    ) -> None:
+        parts = [rewards.flat, *(part.flat for part in differences)]
+        self.size, self.starts = len(parts), starts
+        self.moments: dict[tuple[int, int], RewardMoments] = {}
+        for i, j in itertools.combinations_with_replacement(range(self.size), 2):
+            flat = parts[i] if i == j else parts[i] + parts[j]
+            self.moments[i, j] = RewardMoments(horizon, gamma=gamma)
+            self.moments[i, j].update(Trajectories(flat, rewards.lengths, rewards.steps))
+
+
+def choose(teams: Sequence[Signals], *, price_of_starts: float, required: bool) -> Floats:
+    """Coefficients of the value functions with the best lower bound of their gain over none.
+
+    Args:
+        teams: Signals of teams whose value functions were fitted on others.
+        price_of_starts: Transitions of the budget over resets: what the variance among starts adds.
+        required: Whether some value function must be used, also where none seems to gain.
+    """
+    size = teams[0].size
+    together = {key: union([team.moments[key] for team in teams]) for key in teams[0].moments}
+    full = int(together[0, 0].counts[-1])
+    weights, unit = _quadratic(together, size, max(2, min(_FOLDS, full)))
+    costs = np.maximum(together[0, 0].survival, 1 / (together[0, 0].counts + 1))
+    spreads = [np.atleast_2d(np.cov(scaled(team.starts, -unit))) for team in teams if team.starts.shape[1] > 1]
+    starts = np.mean(spreads or [np.zeros((size - 1, size - 1))], axis=0) * price_of_starts
+    everything = tuple(range(1, size))
+    subsets = [(), *((j,) for j in everything), *([everything] if size > 2 else [])]
+    number = len(weights)
+    total = weights.sum(axis=0)
+    scores = np.empty((number, len(subsets)))
+    for fold in range(number):
+        others = (total - weights[fold]) * number / (number - 1)
+        for place, subset in enumerate(subsets):
+            coefficients, counts = _improve(others, costs, starts, subset)
+            scores[fold, place] = _variance(weights[fold] * number, counts, starts, coefficients)
+    gains = scores - scores[:, :1]
+    bounds = gains.mean(axis=0) + _MARGIN * gains.std(axis=0, ddof=1) / np.sqrt(number)
+    best = 1 + int(bounds[1:].argmin())
+    if not required and not bounds[best] < 0:
+        return np.zeros(size - 1)
+    return _improve(total, costs, starts, subsets[best])[0][1:]
+
+
+def _quadratic(moments: dict[tuple[int, int], Moments], size: int, folds: int) -> tuple[Floats, int]:
+    """Weights f_t by fold as quadratic forms, shape (folds, size, size, horizon), and the exponent of their unit."""
+    parts, unit = rescale(*moments.values())
+    found = {key: part.weights_by_fold(folds) for key, part in zip(moments, parts, strict=True)}
+    forms = np.empty((folds, size, size, parts[0].horizon))
+    for (i, j), weights in found.items():
+        forms[:, i, j] = forms[:, j, i] = weights if i == j else (weights - found[i, i] - found[j, j]) / 2
+    return forms, unit
+
+
+def _improve(form: Floats, costs: Floats, starts: Floats, subset: tuple[int, ...]) -> tuple[Floats, Floats]:
+    """Coefficients, with 1 for the rewards in front, and the counts of the best schedule for a budget of 1."""
+    coefficients = np.zeros(len(form))
+    coefficients[0] = 1.0
+    used = list(subset)
+    coefficients[used] = 1 / max(len(used), 1)
+    for _ in range(_ROUNDS if used else 0):
+        inverse = 1 / _schedule(form, costs, coefficients)
+        matrix = form @ inverse
+        matrix[1:, 1:] += starts
+        values, vectors = np.linalg.eigh(matrix[np.ix_(used, used)])
+        values = np.where(values > _RIDGE * max(values[-1], 0.0), values, np.inf)
+        solved = -vectors @ ((vectors.T @ matrix[used, 0]) / values)
+        coefficients[used] = np.clip(solved, -_LARGEST, _LARGEST)
+    return coefficients, _schedule(form, costs, coefficients)
+
+
+def _schedule(form: Floats, costs: Floats, coefficients: Floats) -> Floats:
+    pooled = pool(np.einsum("i,ijt,j->t", coefficients, form, coefficients), costs)
+    root = np.sqrt(np.maximum(pooled, _LEAST_SHARE * pooled.mean()))
+    if not root.any():
+        root = np.ones_like(root)
+    counts: Floats = root / (costs @ root)
+    return counts
+
+
+def _variance(form: Floats, counts: Floats, starts: Floats, coefficients: Floats) -> float:
+    steps = np.einsum("i,ijt,j->t", coefficients, form, coefficients)
+    return float(steps @ (1 / counts) + coefficients[1:] @ starts @ coefficients[1:])

@@ -1,0 +1,216 @@
+"""Critics that keep learning: each team has one that is fitted on the other teams, again whenever data were added.
+
+A critic must not be fitted on the trajectories that it is applied to. With teams it need not be: what one team
+collects serves the others' critics and its own estimate. So no trajectory is lost to fitting, and critics become better
+as the data grow. A team's critic is a combination of the agent's value function, if there is one, and of regressions
+with different length scales (see :mod:`rido.critics.combination`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.moments import RewardMoments
+from rido.core.scaling import excess_exponent, scaled
+from rido.core.trajectories import Trajectories, concatenate
+from rido.critics.base import Critic, Floats, Steps, signal_of_values
+from rido.critics.combination import Signals, choose, residuals
+from rido.critics.features import FeatureExtractor, Sample
+from rido.critics.regression import Basis, Normal
+
+_SETTINGS = ((1.5, 3e-4), (4.0, 1e-3))  # length scale and penalty of each regression
+_MOST_ROWS = 300_000  # rows of features that are fitted on; later ones change a critic hardly
+_GROWTH = 1.15  # critics are fitted again when the rows have grown by this factor
+
+
+class Learner:
+    """The critics of all teams.
+
+    Args:
+        extractor: Makes the features.
+        members: Groups in a team, the groups of one team after those of the other.
+        groups: Number of groups in all.
+        horizon: Number of time steps T.
+        gamma: Discount factor.
+        price_of_starts: Transitions of the budget over resets.
+        required: Whether a critic must be used, also where none seems to gain.
+    """
+
+    def __init__(
+        self,
+        extractor: FeatureExtractor,
+        *,
+        members: int,
+        groups: int,
+        horizon: int,
+        gamma: float,
+        price_of_starts: float,
+        required: bool,
+    ) -> None:
+        self._extractor, self._members = extractor, members
+        self._horizon, self._gamma = horizon, gamma
+        self._price, self._required = price_of_starts, required
+        self._samples: list[list[Sample]] = [[] for _ in range(groups)]
+        self._applied: list[list[_Applied]] = [[] for _ in range(groups)]  # to the first samples
+        self._sums: list[list[Normal]] = [[] for _ in range(groups // members)]  # by team and setting
+        self._bases: list[Basis] = []
+        self._coefficients: list[list[Floats]] = []  # by team and setting
+        self._shares: list[Floats] = []  # of each value function in a team's critic
+        self._unit = self._rows = self._fitted_rows = 0
+
+    def add(self, sample: Sample, groups: NDArray[np.int64]) -> None:
+        """Takes in trajectories, given the group of each."""
+        if not self._bases:
+            self._unit = excess_exponent(float(np.abs(sample.trajectories.flat).max()))
+            settings: dict[str, Any] = dict(horizon=self._horizon, gamma=self._gamma)
+            self._bases = [
+                Basis(sample, scale, agent_value=self._extractor.agent is not None, **settings)
+                for scale, _ in _SETTINGS
+            ]
+        for group in np.unique(groups).tolist():
+            part = sample.select(groups == group)
+            self._samples[group].append(part)
+            if self._rows <= _MOST_ROWS:
+                team = group // self._members
+                new = [Normal.of(basis, part, self._unit) for basis in self._bases]
+                old = self._sums[team]
+                self._sums[team] = [a + b for a, b in zip(old, new, strict=True)] if old else new
+        self._rows += len(sample.features)
+
+    def learn(self) -> list[RewardMoments]:
+        """Fits all critics again if there are clearly more data; returns the moments of the residuals of each group."""
+        teams = range(len(self._sums))
+        if not all(self._has_full_length(team) for team in teams):  # too few to fit on
+            return [self._of_rewards(samples) for samples in self._samples]
+        again = self._rows >= _GROWTH * self._fitted_rows
+        if again:
+            self._fitted_rows = self._rows
+            self._coefficients = [self._fit([self._sums[other] for other in teams if other != team]) for team in teams]
+            self._applied = [[] for _ in self._samples]
+        for team in teams:
+            for group in self._groups(team):
+                done = len(self._applied[group])
+                self._applied[group] += [self._apply(team, sample) for sample in self._samples[group][done:]]
+        if again:
+            signals = [self._signals(team) for team in teams]
+            others = [[signals[other] for other in teams if other != team] for team in teams]
+            options: dict[str, Any] = dict(price_of_starts=self._price, required=self._required)
+            self._shares = [choose(group, **options) for group in others]
+            if sum(shares.any() for shares in self._shares) <= len(teams) / 2:  # by chance, if most teams gain nothing
+                self._shares = [np.zeros_like(shares) for shares in self._shares]
+        return [self._moments(team, group) for team in teams for group in self._groups(team)]
+
+    @property
+    def starts(self) -> Floats:
+        """Values of the first observations of all trajectories, by the critic of their team."""
+        parts = [
+            self._shares[team] @ applied.starts
+            for team in range(len(self._sums))
+            for group in self._groups(team)
+            for applied in self._applied[group]
+        ]
+        return np.concatenate(parts)
+
+    def critic(self) -> Critic | None:
+        """The mean of the teams' critics, whose expectation over starts the estimate needs; None if none is used."""
+        return LearnedCritic(self) if any(shares.any() for shares in self._shares) else None
+
+    @property
+    def fitted(self) -> bool:
+        """Whether a regression is part of some team's critic, not the agent's value alone."""
+        return any(shares[-len(_SETTINGS) :].any() for shares in self._shares)
+
+    def values(self, features: Floats, steps_to_go: Steps) -> Floats:
+        """The mean of the teams' critics at rows of features."""
+        shares, total = np.array(self._shares), np.zeros(len(features))
+        for place, basis in enumerate(self._bases):
+            mean = np.mean(
+                [s[-len(_SETTINGS) + place] * c[place] for s, c in zip(shares, self._coefficients, strict=True)], axis=0
+            )
+            total += scaled(basis.value(mean, features, steps_to_go), self._unit)
+        if self._extractor.agent is not None:
+            total += shares[:, 0].mean() * self._extractor.agent.shorten(features[:, -1], steps_to_go)
+        return total
+
+    def _groups(self, team: int) -> range:
+        return range(team * self._members, (team + 1) * self._members)
+
+    def _has_full_length(self, team: int) -> bool:
+        samples = (sample for group in self._groups(team) for sample in self._samples[group])
+        return any(sample.trajectories.lengths.max() == self._horizon for sample in samples)
+
+    def _of_rewards(self, samples: Sequence[Sample]) -> RewardMoments:
+        moments = RewardMoments(self._horizon, gamma=self._gamma)
+        for sample in samples:
+            moments.update(sample.trajectories)
+        return moments
+
+    def _fit(self, others: Sequence[Sequence[Normal]]) -> list[Floats]:
+        """Coefficients of the regression on other teams, for each setting."""
+        found = []
+        for basis, (_, penalty), sums in zip(self._bases, _SETTINGS, zip(*others, strict=True), strict=True):
+            solved = sum(sums[1:], sums[0]).solve(basis.free, penalty)
+            found.append(np.zeros(basis.free.size) if solved is None or not np.isfinite(solved).all() else solved)
+        return found
+
+    def _apply(self, team: int, sample: Sample) -> _Applied:
+        batch = sample.trajectories
+        nothing = Trajectories(np.zeros(batch.flat.size), batch.lengths, batch.steps)
+        found = [signal_of_values(values, nothing, gamma=self._gamma) for values in self._values(team, sample)]
+        return _Applied(batch, [one.trajectories for one in found], np.array([one.starts for one in found]))
+
+    def _moments(self, team: int, group: int) -> RewardMoments:
+        moments = RewardMoments(self._horizon, gamma=self._gamma)
+        for applied in self._applied[group]:
+            moments.update(residuals(applied.rewards, applied.differences, self._shares[team]))
+        return moments
+
+    def _values(self, team: int, sample: Sample) -> list[Floats]:
+        """A team's value functions at all rows of a sample, zero where no reward is to come."""
+        to_go = sample.to_go(self._horizon)
+        alive = to_go > 0
+        features, steps = sample.features[alive], to_go[alive]
+        functions = []
+        if self._extractor.agent is not None:
+            functions.append(self._extractor.agent.shorten(features[:, -1], steps))
+        for basis, coefficients in zip(self._bases, self._coefficients[team], strict=True):
+            functions.append(scaled(basis.value(coefficients, features, steps), self._unit))
+        found = np.zeros((len(functions), to_go.size))
+        found[:, alive] = functions
+        return list(found)
+
+    def _signals(self, team: int) -> Signals:
+        parts = [applied for group in self._groups(team) for applied in self._applied[group]]
+        differences = [concatenate(list(one)) for one in zip(*(part.differences for part in parts), strict=True)]
+        starts = np.concatenate([part.starts for part in parts], axis=1)
+        rewards = concatenate([part.rewards for part in parts])
+        return Signals(rewards, differences, starts, horizon=self._horizon, gamma=self._gamma)
+
+
+@dataclass(frozen=True, eq=False)
+class _Applied:
+    """Value functions, applied to trajectories: their residuals where all rewards are 0, and the values of starts."""
+
+    rewards: Trajectories
+    differences: list[Trajectories]
+    starts: Floats
+
+
+class LearnedCritic(Critic):
+    """The mean of the critics of all teams.
+
+    Args:
+        learner: Has learned them.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self.name = "fit" if learner.fitted else "policy"
+
+    def __call__(self, observations: Any, steps_to_go: Steps) -> Floats:
+        return self._learner.values(self._learner._extractor(observations), steps_to_go)

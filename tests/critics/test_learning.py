@@ -1,0 +1,164 @@
+"""Critics that keep learning: the regression, the combination, and what they promise."""
+
+import numpy as np
+import pytest
+
+import rido
+from rido.core.moments import RewardMoments
+from rido.critics.base import signal_of_values
+from rido.critics.combination import Signals, choose, residuals
+from rido.critics.features import FeatureExtractor, Sample
+from rido.critics.learning import Learner
+from rido.critics.regression import Basis, Normal
+
+HORIZON, GAMMA = 8, 0.9
+
+
+def walks(rng, count, lengths=None):
+    """Random walks whose reward is the state: V(s, k) = s (1 - gamma^k) / (1 - gamma)."""
+    lengths = np.full(count, HORIZON) if lengths is None else lengths
+    states = np.cumsum(rng.normal(size=(count, HORIZON + 1)), axis=1)
+    rewards = rido.Trajectories(states[:, :HORIZON], lengths)
+    seen = np.arange(HORIZON + 1) <= lengths[:, None]
+    return Sample(rewards, np.zeros(count, dtype=bool), states[seen][:, None])
+
+
+def true_value(features, steps_to_go):
+    return features[:, 0] * (1 - GAMMA**steps_to_go) / (1 - GAMMA)
+
+
+def learner(**settings):
+    options = dict(members=1, groups=3, horizon=HORIZON, gamma=GAMMA, price_of_starts=0.01, required=False)
+    return Learner(FeatureExtractor(None, None), **{**options, **settings})
+
+
+class TestRegression:
+    def test_it_solves_the_weighted_ridge_problem_of_complete_trajectories(self):
+        sample = walks(np.random.default_rng(0), 40)
+        basis = Basis(sample, 1.5, agent_value=False, horizon=HORIZON, gamma=GAMMA)
+        found = Normal.of(basis, sample, 0).solve(basis.free, 1e-3)
+        to_go = sample.to_go(HORIZON)
+        rows, discounts = to_go > 0, GAMMA ** np.arange(HORIZON)
+        returns = np.array(
+            [r[t:] @ discounts[: HORIZON - t] for r in sample.trajectories.rewards for t in range(HORIZON)]
+        )
+        design = basis(sample.features[rows], to_go[rows])
+        root = np.sqrt(GAMMA ** ((HORIZON - to_go[rows]) / 2))
+        penalty = np.sqrt(np.where(basis.free, 1e-9, 1e-3) * (root**2).sum())
+        stacked = np.vstack([design * root[:, None], np.diag(penalty)])
+        target = np.concatenate([returns * root, np.zeros(penalty.size)])
+        expected = np.linalg.lstsq(stacked, target, rcond=None)[0]
+        np.testing.assert_allclose(design @ found, design @ expected, rtol=1e-4, atol=1e-4)
+
+    def test_sums_of_parts_are_those_of_the_whole(self):
+        rng = np.random.default_rng(1)
+        sample = walks(rng, 30, np.sort(rng.integers(2, HORIZON + 1, 30))[::-1])
+        basis = Basis(sample, 1.5, agent_value=False, horizon=HORIZON, gamma=GAMMA)
+        first = np.arange(30) % 2 == 0
+        parts = Normal.of(basis, sample.select(first), 0) + Normal.of(basis, sample.select(~first), 0)
+        for name, whole in vars(Normal.of(basis, sample, 0)).items():
+            np.testing.assert_allclose(getattr(parts, name), whole, rtol=1e-9, atol=1e-9)
+
+    def test_truncated_trajectories_get_the_value_of_their_end(self):
+        """With complete trajectories the value is found; truncated ones must not pull it towards 0."""
+        rng = np.random.default_rng(2)
+        lengths = np.where(np.arange(200) < 60, HORIZON, 2)
+        sample = walks(rng, 200, lengths)
+        basis = Basis(sample, 4.0, agent_value=False, horizon=HORIZON, gamma=GAMMA)
+        found = Normal.of(basis, sample, 0).solve(basis.free, 1e-3)
+        states, to_go = np.linspace(-2, 2, 9)[:, None], np.full(9, HORIZON)
+        slope, _ = np.polyfit(true_value(states, to_go), basis.value(found, states, to_go), 1)
+        assert 0.7 < slope < 1.2  # without the value of their ends it would be 0.3
+
+
+class TestCombination:
+    def signals(self, functions, seed=0, count=60):
+        sample = walks(np.random.default_rng(seed), count)
+        to_go, batch = sample.to_go(HORIZON), sample.trajectories
+        nothing = rido.Trajectories(np.zeros(batch.flat.size), batch.lengths)
+        made = [
+            signal_of_values(np.where(to_go > 0, function(sample.features, to_go), 0.0), nothing, gamma=GAMMA)
+            for function in functions
+        ]
+        starts = np.array([one.starts for one in made])
+        return Signals(batch, [one.trajectories for one in made], starts, horizon=HORIZON, gamma=GAMMA), made
+
+    def test_the_true_value_gets_all_and_noise_nothing(self):
+        noise = np.random.default_rng(5)
+        functions = [true_value, lambda features, steps_to_go: noise.normal(size=len(features))]
+        found = choose([self.signals(functions)[0]], price_of_starts=0.0, required=False)
+        np.testing.assert_allclose(found, [1.0, 0.0], atol=0.1)
+
+    def test_half_of_the_value_counts_twice(self):
+        found = choose([self.signals([lambda f, k: true_value(f, k) / 2])[0]], price_of_starts=0.0, required=False)
+        np.testing.assert_allclose(found, [2.0], atol=0.1)
+
+    def test_where_nothing_gains_nothing_is_used(self):
+        noise = np.random.default_rng(6)
+        functions = [lambda features, steps_to_go: 5 * noise.normal(size=len(features))]
+        used = [
+            choose([self.signals(functions, seed)[0]], price_of_starts=0.0, required=False).any() for seed in range(10)
+        ]
+        assert sum(used) <= 1
+
+    def test_forms_by_polarisation_are_the_weights_of_the_combination(self):
+        team, made = self.signals([true_value, lambda f, k: np.sin(f[:, 0])])
+        mixed = residuals(made[0].trajectories, [one.trajectories for one in made], np.array([0.3, -0.7]))
+        from rido.critics.combination import _quadratic
+
+        forms, unit = _quadratic(dict(team.moments), 3, 5)
+        moments = RewardMoments(HORIZON, gamma=GAMMA)
+        moments.update(mixed)
+        weights = np.einsum("i,fijt,j->t", [0.0, 1.3, -0.7], forms, [0.0, 1.3, -0.7])
+        assert unit == 0
+        np.testing.assert_allclose(weights, moments.weights(), rtol=1e-9, atol=1e-9)
+
+
+class TestLearner:
+    def test_a_team_learns_nothing_from_itself(self):
+        """Other rewards of team 0 leave its own critic as it was."""
+        rng = np.random.default_rng(3)
+        sample, groups = walks(rng, 60), np.arange(60) % 3
+        made = []
+        for factor in (1.0, 100.0):
+            flat = sample.trajectories.flat * np.repeat(np.where(groups == 0, factor, 1.0), HORIZON)
+            changed = Sample(rido.Trajectories(flat, sample.trajectories.lengths), sample.terminated, sample.features)
+            one = learner()
+            one.add(changed, groups)
+            one.learn()
+            made.append(one)
+        for own, other in zip(made[0]._coefficients[0], made[1]._coefficients[0], strict=True):
+            np.testing.assert_array_equal(own, other)
+        assert not np.array_equal(made[0]._coefficients[1][0], made[1]._coefficients[1][0])
+
+    def test_start_values_and_residuals_add_up_to_the_returns(self):
+        one, sample, groups = learner(), walks(np.random.default_rng(4), 90), np.arange(90) % 3
+        one.add(sample, groups)
+        moments = one.learn()
+        assert one.critic() is not None and one.critic().name == "fit"
+        discounts = GAMMA ** np.arange(HORIZON)
+        returns = sample.trajectories.rewards @ discounts
+        by_group = np.concatenate([returns[groups == group] for group in range(3)])
+        residual = np.concatenate([part.full_length @ discounts for part in moments])
+        np.testing.assert_allclose(one.starts + residual, by_group, rtol=1e-9)
+
+    def test_more_data_make_a_better_critic(self):
+        """Variance of the residuals of 300 walks over that of 30."""
+        errors = []
+        for count in (30, 300):
+            one, rng = learner(), np.random.default_rng(7)
+            one.add(walks(rng, count), np.arange(count) % 3)
+            one.learn()
+            fresh = walks(np.random.default_rng(8), 400)
+            first = fresh.features[fresh.to_go(HORIZON) == HORIZON]
+            to_go = np.full(len(first), HORIZON)
+            errors.append(np.mean((one.values(first, to_go) - true_value(first, to_go)) ** 2))
+        assert errors[1] < errors[0] / 2
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "rido", "adaptive"])
+def test_every_strategy_takes_a_critic_that_learns(strategy):
+    result = rido.evaluate(
+        "Pendulum-v1", "rido:pendulum", gamma=0.9, horizon=40, budget=2000, critic="auto", strategy=strategy, seed=0
+    )
+    assert result.critic in ("fit", "policy") and result.schedule.counts[0] * 40 >= 2000 - 40
