@@ -27,6 +27,7 @@ PAGES = [
     "docs/compare.md",
     "docs/episodes.md",
     "docs/simulator.md",
+    "docs/gpu.md",
     "docs/strategy.md",
     "docs/contributing.md",
     "docs/troubleshooting.md",

@@ -192,19 +192,21 @@ def test_slots_tiles_and_parts_do_not_change_the_sums(monkeypatch):
 def test_several_devices_share_the_trajectories():
     """Two of XLA's host devices, in a process of its own: the same trajectories, and the same sums up to rounding."""
     script = """
-import jax, numpy as np
+import jax, jax.numpy as jnp, numpy as np
 from rido import Schedule
-from rido.jax import JaxSimulator, lqg
-from rido.simulators.jax import simulator
-schedule = Schedule(np.r_[np.full(10, 301), np.full(10, 100), 1])
+from rido.jax import JaxEnv, JaxSimulator
+reset = lambda key: (jax.random.uniform(key, (1,)),) * 2
+env = JaxEnv("Decay", reset, lambda key, state, action: (state * action, state, state[0], state[0] < 0.1))
+schedule = Schedule(np.r_[np.full(5, 301), np.full(5, 100), 1])
 def found():
-    return JaxSimulator(lqg(), horizon=21, gamma=0.9).summarise(schedule, np.random.SeedSequence(5), 7).rewards
+    simulator = JaxSimulator(env, lambda observation: jnp.float32(0.8), horizon=11, num_envs=1024)
+    return simulator.summarise(schedule, np.random.SeedSequence(5), 7).rewards
 both, devices = found(), jax.local_devices()
 assert len(devices) == 2
 jax.local_devices = lambda: devices[:1]
-one, scale = found(), 1e-4 * np.abs(both.products).max()
+one = found()
 np.testing.assert_array_equal(both.taken, one.taken)
-np.testing.assert_allclose(both.centred_on(one.centre).products, one.products, rtol=1e-3, atol=scale)
+np.testing.assert_allclose(both.centred_on(one.centre).products, one.products, rtol=1e-3, atol=1e-3)
 print("the same")
 """
     flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
@@ -219,18 +221,17 @@ def test_parameters_are_arguments_of_programs_that_are_compiled_once():
         return observation @ params["gain"]
 
     def returns(policy):
-        simulator = JaxSimulator(LQG, policy, horizon=20, gamma=0.9, num_envs=64)
+        simulator = JaxSimulator(pendulum(), policy, horizon=20, num_envs=64)
         return simulator.rollout(np.full(70, 20), trajectory_seeds(0, 0, 70)).rewards
 
-    one, other = ({"gain": jnp.array([[gain]])} for gain in (-0.3, -0.6))
+    one, other = ({"gain": jnp.array([[0.0], [gain], [-1.0]])} for gain in (-1.0, -6.0))
     first = returns((apply, one))
     with jax.log_compiles(), counted_compilations() as compiled:
         second = returns((apply, other))
     assert not compiled
-    np.testing.assert_allclose(second, returns(lambda observation: observation @ other["gain"]), rtol=1e-4)
-    np.testing.assert_allclose(second, returns(jax.tree_util.Partial(apply, other)), rtol=1e-4)
-    assert abs(first - second).max() > 1
-    prints = {JaxSimulator(LQG, policy, horizon=20).fingerprint for policy in ((apply, one), (apply, other))}
+    np.testing.assert_allclose(second, returns(lambda observation: observation @ other["gain"]), rtol=1e-3, atol=1e-4)
+    assert abs(first - second).max() > 0.1
+    prints = {JaxSimulator(pendulum(), policy, horizon=20).fingerprint for policy in ((apply, one), (apply, other))}
     assert len(prints) == 2
 
 
@@ -336,17 +337,15 @@ def test_parameters_of_a_critic_are_arguments_too():
     def apply(params, observation, steps_to_go):
         return params * observation[0] ** 2 * (steps_to_go > 0)
 
-    pair, plain = JaxCritic((apply, jnp.float32(2.0))), JaxCritic(lambda *given: apply(2.0, *given))
-    simulator = JaxSimulator(LQG, horizon=20, gamma=0.9, num_envs=64)
-    schedule = Schedule.uniform(20, 800)
-    found, expected = (simulator.summarise(schedule, SOURCE, 0, critic=critic) for critic in (pair, plain))
-    np.testing.assert_allclose(found.signal.products, expected.signal.products, rtol=1e-3)
-    np.testing.assert_allclose(found.starts, expected.starts, rtol=1e-6)
-    observations, steps = np.ones((3, 1), np.float32), np.arange(3)
-    np.testing.assert_array_equal(pair(observations, steps), [0, 2, 2])
+    pair = JaxCritic((apply, jnp.float32(2.0)))
+    simulator = JaxSimulator(pendulum(), lambda observation: observation[:1], horizon=20, gamma=0.9, num_envs=64)
+    schedule, source = Schedule.uniform(20, 800), np.random.SeedSequence(5)
+    one = simulator.summarise(schedule, source, 0, critic=pair)
     with jax.log_compiles(), counted_compilations() as compiled:
-        simulator.summarise(schedule, SOURCE, 0, critic=JaxCritic((apply, jnp.float32(3.0))))
+        other = simulator.summarise(schedule, source, 0, critic=JaxCritic((apply, jnp.float32(3.0))))
     assert not compiled
+    np.testing.assert_allclose(other.starts, 1.5 * one.starts, rtol=1e-6)
+    np.testing.assert_array_equal(pair(np.ones((3, 3), np.float32), np.arange(3)), [0, 2, 2])
 
 
 def test_a_critic_sees_the_same_on_the_host():
