@@ -371,11 +371,14 @@ def test_a_policy_may_draw_from_its_key():
     assert np.unique(batch.flat).size == 1000
 
 
-@given(st.lists(st.integers(0, 30_000), min_size=1, max_size=40).map(lambda drops: np.cumsum(drops[::-1])[::-1]))
-def test_tiles_hold_every_planned_sample_once(planned):
+@given(
+    st.lists(st.integers(0, 30_000), min_size=1, max_size=40).map(lambda drops: np.cumsum(drops[::-1])[::-1]),
+    st.booleans(),
+)
+def test_tiles_hold_every_planned_sample_once(planned, compact):
     if planned[0] == 0:
         return
-    layout, lengths = Layout.of(planned), lengths_of(planned, np.arange(planned[0]))
+    layout, lengths = Layout.of(planned, compact=compact), lengths_of(planned, np.arange(planned[0]))
     np.testing.assert_array_equal([(lengths > t).sum() for t in range(planned.size)], planned)
     following = 0
     for first, offset, rows, columns in layout:

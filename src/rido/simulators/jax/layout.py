@@ -24,7 +24,7 @@ _NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
 _NARROW_STEPS, _WIDE_STEPS, _SHORT_STEPS = 64, 8, 4  # steps of a block at most, on a GPU
 _SHORT = 16  # mean length of trajectories up to which blocks are short
 _TILE_CELLS = 1 << 24  # of a tile that holds many trajectories
-_LEAST_COLUMNS = 1024
+_LEAST_COLUMNS, _COMPACT_COLUMNS = 1024, 32
 PART = 4096  # columns of a tile that are side by side, for products of matrices of this size
 _LEAST_CELLS, _LEAST_TRAJECTORIES = 1 << 18, 1 << 12  # allocated at least, so that few sizes are compiled
 
@@ -100,22 +100,25 @@ class Layout:
         first: number of the first trajectory of each tile.
         rows: rows of each tile.
         columns: columns of each tile.
+        compact: whether to save memory, at the price of more sizes: observations are larger than rewards.
     """
 
     first: tuple[int, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
+    compact: bool = False
 
     @staticmethod
-    def of(planned: Counts) -> Layout:
+    def of(planned: Counts, *, compact: bool = False) -> Layout:
         """Lays trajectories out.
 
         Args:
             planned: how many trajectories take each step.
+            compact: whether to save memory.
 
         Example:
             >>> Layout.of(np.array([5000, 3000, 0]))
-            Layout(first=(0,), rows=(2,), columns=(8192,))
+            Layout(first=(0,), rows=(2,), columns=(8192,), compact=False)
         """
         horizon, count = len(planned), int(planned[0])
         tiles, first = [], 0
@@ -123,11 +126,12 @@ class Layout:
             rows, longest = horizon, int(lengths_of(planned, first))
             while (half := -(-rows // 2)) >= longest and half < rows:
                 rows = half
-            columns = _power_of_two(count - first, least=_LEAST_COLUMNS)
-            columns = max(_LEAST_COLUMNS, min(columns, 1 << (_TILE_CELLS // rows).bit_length() - 1))
+            columns = _power_of_two(count - first, least=_COMPACT_COLUMNS if compact else _LEAST_COLUMNS)
+            columns = min(columns, max(_LEAST_COLUMNS, 1 << (_TILE_CELLS // rows).bit_length() - 1))
             tiles.append((first, rows, columns))
             first += columns
-        return Layout(*zip(*tiles, strict=True))
+        firsts, all_rows, all_columns = zip(*tiles, strict=True)
+        return Layout(firsts, all_rows, all_columns, compact)
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -138,12 +142,12 @@ class Layout:
     @property
     def cells(self) -> int:
         """Cells to allocate."""
-        return _power_of_two(self.offsets[-1], least=_LEAST_CELLS)
+        return _power_of_two(self.offsets[-1], least=1 if self.compact else _LEAST_CELLS)
 
     @property
     def trajectories(self) -> int:
         """Trajectories to allocate for."""
-        return _power_of_two(self.first[-1] + self.columns[-1], least=_LEAST_TRAJECTORIES)
+        return _power_of_two(self.first[-1] + self.columns[-1], least=1 if self.compact else _LEAST_TRAJECTORIES)
 
     def tables(self) -> NDArray[np.int32]:
         """Returns first trajectory, offset, rows and columns of each tile, as programs take them."""

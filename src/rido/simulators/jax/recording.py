@@ -32,7 +32,7 @@ def roll_out(
     programs: Programs, device: Device, task: Task, planned: np.ndarray, *, observing: bool = False
 ) -> tuple[Record, Layout]:
     """Runs the trajectories that a task plans; returns what they returned, still on the device, and where it is."""
-    layout, count, size = Layout.of(planned), int(planned[0]), programs.size(task)
+    layout, count, size = Layout.of(planned, compact=observing), int(planned[0]), programs.size(task)
     slots = device.choose_slots(planned, size)
     steps, tables = device.steps(slots, planned, size), layout.tables()
     state, following = programs.start(task, slots=slots)
