@@ -28,6 +28,7 @@ PAGES = [
     "docs/suite.md",
     "docs/episodes.md",
     "docs/simulator.md",
+    "docs/gpu.md",
     "docs/strategy.md",
     "docs/contributing.md",
     "docs/troubleshooting.md",

@@ -96,9 +96,7 @@ def train(name, seed, quick):
             )
             for count in (EPISODES, 2 * EPISODES)
         }
-        ours = EvalCallback(
-            setting.env, Note("rido"), budget=EPISODES * setting.horizon, seed=seed + 2000, **options
-        )
+        ours = EvalCallback(setting.env, Note("rido"), budget=EPISODES * setting.horizon, seed=seed + 2000, **options)
         model.learn(steps, callback=CallbackList([Keep(), *plain.values(), ours]))
     truth = {at: returns(agent, setting, 20 if quick else TRUE_EPISODES, seed) for at, agent in agents.items()}
     spent = {label: one.taken for label, one in plain.items()}

@@ -1,6 +1,7 @@
 """The examples train for a moment, and their evaluations agree with plain episodes of the agent that came out."""
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
@@ -42,7 +43,7 @@ def test_a_loop_in_jax():
     jax = needs("jax", "jax")
     example = load("jax_training")
     params, results = example.main(updates=2, every=2, budget=4000)
-    policy = example.policy_of(params)
+    policy = partial(example.act, params)
 
     def play(key):
         key, start = jax.random.split(key)

@@ -180,3 +180,18 @@ def test_forecast_is_about_what_it_takes():
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         Adaptive(**{"horizon": 10, "budget": 100, "gamma": 0.9, **settings})
+
+
+def test_a_device_in_lockstep_gets_two_wide_phases():
+    """Where cutting gains little they have full length; where it gains much they do not."""
+    for gamma, cut in ((1.0, False), (0.8, True)):
+        strategy = Adaptive(horizon=40, budget=200_000, gamma=gamma, lockstep=512)
+        asked, rng = [], np.random.default_rng(0)
+        while (schedule := strategy.ask()) is not None:
+            asked.append(schedule)
+            noise = rng.normal(size=(schedule.trajectories, 40)) + rng.normal(size=(schedule.trajectories, 1))
+            strategy.tell(Trajectories(noise, schedule.lengths))
+        assert len(asked) == 2 and asked[0].trajectories == 512
+        assert 0.95 * 200_000 < strategy.spent <= 200_000
+        assert (asked[1].counts[-1] < asked[1].counts[0]) == cut
+    assert "lockstep" not in Adaptive().options

@@ -24,8 +24,8 @@ class Summary:
         planned: trajectories that were planned to take each step.
         taken: trajectories that took each step, fewer than planned where the environment ended some before.
         centre: the number that was subtracted from the rewards of each step, near their mean.
-        sums: entry (t, u) for t <= u is the sum of d_t over the trajectories planned to take u. Ignore t > u.
-        products: entry (t, u) for t <= u is the sum of d_t d_u over the same trajectories. Ignore t > u.
+        sums: entry (t, u) for t <= u is the sum of d_t over the trajectories planned to take u; 0 for t > u.
+        products: entry (t, u) for t <= u is the sum of d_t d_u over the same trajectories; 0 for t > u.
     """
 
     planned: NDArray[np.int64]
@@ -53,8 +53,8 @@ class Summary:
             counts,
             self.taken,
             centre,
-            self.sums - counts * shift[:, None],
-            self.products - shift[:, None] * first - self.sums * shift + counts * shift[:, None] * shift,
+            np.triu(self.sums - counts * shift[:, None]),
+            np.triu(self.products - shift[:, None] * first - self.sums * shift + counts * shift[:, None] * shift),
         )
 
     def __add__(self, other: Summary) -> Summary:
@@ -107,16 +107,19 @@ class SummedMoments(Moments):
         return np.maximum(np.diag(self._all.products) - np.diag(self._all.sums) ** 2 / self._planned, 0)
 
     def _squares_and_products(self, covariance: Covariance) -> tuple[Array, Array]:
-        # Entry (t, u) for t <= u is sum_i y_it y_iu over the trajectories that reach u.
-        products = self._all.products - self._all.sums * (np.diag(self._all.sums) / self._planned)
-        squares = np.maximum(np.diag(products), 0)
+        told, own = self._all, np.diag(self._all.sums)
+        squares = np.diag(told.products) - own * own / self._planned
+        # sum_i y_it y_iu over the trajectories that reach u is products - sums * offsets; "paper" has R_iu for y_iu.
+        offsets = own / self._planned
         if covariance == "paired":
-            products = products * (self.discounts / (self._planned - 1))
+            scale = self.discounts / (self._planned - 1)
+            later = told.products @ scale - told.sums @ (scale * offsets) - scale * squares
         else:
-            offsets = np.diag(self._all.sums) / self._planned
-            products += (self._all.sums - offsets[:, None] * self._planned) * self.means
-            products = products * (self.discounts / self._planned)
-        return squares, np.triu(products, 1).sum(axis=1)
+            scale, means = self.discounts / self._planned, self.means
+            shifted = scale * self._planned * means
+            later = told.products @ scale + told.sums @ (scale * (means - offsets)) - offsets * tail_sums(shifted)
+            later -= scale * squares
+        return np.maximum(squares, 0), later
 
     def weights_by_fold(self, folds: int) -> Array:
         return np.tile(self.weights() / folds, (folds, 1))
@@ -128,10 +131,14 @@ class SummedMoments(Moments):
 
     def contributions(self, coefficients: Array, centre: Array) -> Contributions:
         """Returns the variance of all contributions as that of full-length trajectories."""
-        around = self._all.centred_on(centre).products
-        products = np.triu(coefficients[:, None] * around * coefficients)
+        told, shift = self._all, (centre - self._all.centre) * coefficients
+        first = coefficients * np.diag(told.sums)
+        # sum_{t<=u} c_t c_u p_tu with the products p around the other centre, and without forming these.
+        upper = coefficients @ (told.products @ coefficients - told.sums @ shift)
+        upper += np.cumsum(shift) @ (self._planned * shift - first)
+        diagonal = coefficients**2 @ np.diag(told.products) + shift @ (self._planned * shift - 2 * first)
         squares, trajectories = np.zeros(self.horizon + 1), np.zeros(self.horizon + 1, dtype=np.int64)
-        squares[-1] = max(2 * float(products.sum()) - float(np.trace(products)), 0.0)
+        squares[-1] = max(2 * float(upper) - float(diagonal), 0.0)
         trajectories[-1] = self._planned[-1]
         return Contributions(squares, trajectories, math.nan, math.nan, 0.0)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rido.critics.base import Critic, FunctionCritic
 from rido.policies.base import call_in_blocks
 from rido.policies.functions import function_name
+from rido.simulators.jax.functions import split
 from rido.storage.fingerprint import identify
 
 _ROWS = 1024  # observations in one call
@@ -21,15 +22,17 @@ class JaxCritic(Critic):
     """A value function as a JAX function.
 
     Args:
-        function: V of one observation and the steps to go, a scalar.
+        function: V of one observation and the steps to go, a scalar; or a pair ``(apply, params)``, called as
+            ``apply(params, observation, steps_to_go)``, whose parameters are arguments of compiled programs.
     """
 
     rowwise = True
 
-    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
-        self.name = function_name(function)
+    def __init__(self, function: Callable[[Any, Any], Any] | tuple[Callable[..., Any], Any]) -> None:
+        self.name = function_name(function[0] if isinstance(function, tuple) else function)
         self.function = function
-        self._batch = FunctionCritic(jax.jit(jax.vmap(function)))
+        structure, arrays = split(function)
+        self._batch = FunctionCritic(jax.jit(jax.vmap(structure.bind(arrays))))
 
     @property
     def fingerprint(self) -> str:

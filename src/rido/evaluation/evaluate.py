@@ -171,6 +171,9 @@ def evaluate(
 
     def prepare(running: Simulator) -> Task:
         timing, size, chosen = None, budget or 0, make
+        able, control, on_device = describe(running), critic, critic is None
+        if isinstance(settings, Adaptive) and able.in_time_of_one and not settings.lockstep:
+            chosen = partial(chosen, lockstep=able.in_time_of_one)
         if time_budget is not None:
             timing = TimeBudget.measure(
                 running,
@@ -184,14 +187,13 @@ def evaluate(
             )
             size = timing.first_budget(horizon)
             if isinstance(settings, Adaptive) and settings.reset_price == 0:
-                chosen = partial(make, reset_price=timing.costs.reset_price)
+                chosen = partial(chosen, reset_price=timing.costs.reset_price)
         first = chosen(horizon=horizon, budget=size, gamma=gamma)
         goals = [Goal.of(first)] if time_budget is not None else all_goals(run, first)
         if len(goals) > 1:  # a run that is extended is replayed from its beginning
             if isinstance(settings, Adaptive) and settings.extendable:
-                chosen = partial(make, until=goals[0].until)
+                chosen = partial(chosen, until=goals[0].until)
             first = chosen(horizon=horizon, budget=goals[0].budget, gamma=gamma)
-        able, control, on_device = describe(running), critic, critic is None
         if starts == "sobol":
             refuse_without_points(running, reseed=reseed)
         if able.jax_critics and callable(critic):

@@ -174,6 +174,7 @@ class Capabilities:
             resets.
         lockstep: whether requests should have ``num_envs`` trajectories, however long they take: the device rounds
             differently for another number of rows.
+        in_time_of_one: trajectories that take about as long together as one alone; 0 if no number is known.
         jax_critics: whether a critic is a JAX function of one observation, run on the simulator's device.
         environment: the environment's name in results; None for the name of what the user passed.
         policy: the acting policy; None if it is not known.
@@ -188,6 +189,7 @@ class Capabilities:
     summarises: bool = False
     takes_points: bool = False
     lockstep: bool = False
+    in_time_of_one: int = 0
     jax_critics: bool = False
     environment: str | None = None
     policy: PolicyInfo | None = None

@@ -17,11 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rido.core.allocation import fill
+from rido.core import checks
+from rido.core.allocation import fill, pool
 from rido.core.estimate import Estimate
 from rido.core.moments import Moments, union
 from rido.core.schedule import Schedule
@@ -45,6 +47,9 @@ _LEAST_PHASE = 0.03  # smallest phase, as a share of the budget
 _PLENTY = 200  # full-length trajectories from which on the weights are known well and phases grow longer
 _LONGER = 80  # a phase spends (n - _PLENTY) / _LONGER times what was spent, for n full-length trajectories
 _RELEARN = 1.2  # plans are made anew when the transitions spent have grown by this factor
+_LOCKSTEP_PILOT = 0.125  # largest share of the budget for a pilot that is as wide as a device in lockstep
+_LOCKSTEP_GAIN = 1.3  # least gain of cut trajectories there: they take 1.1 to 1.5 times as long for as many transitions
+_IDLE = 0.05  # share of the budget that such a device leaves unspent: another phase would be all latency
 _HEDGE = 0.5  # share of a phase in full length, times the number of full-length trajectories so far
 _ENDLESS = 1e18  # transitions, the most that is forecast
 _LEAST_FREEDOM = 8.0  # degrees of freedom before ``until`` may stop a run
@@ -69,6 +74,9 @@ class Adaptive(Strategy):
             would hold at 95.5% if it were looked at only once, and no run stops before 50 trajectories.
         reset_price: what beginning a trajectory costs, in transitions. It makes short trajectories less
             attractive; the budget still counts transitions only.
+        lockstep: trajectories that a device runs in lockstep in about the time of one. Then the pilot and the phases
+            are as wide if the budget pays for it, trajectories are cut only if that gains much, and what is left in
+            the end stays unspent if it is little.
 
     Example:
         >>> strategy = Adaptive(horizon=10, budget=100, gamma=0.9)
@@ -85,6 +93,7 @@ class Adaptive(Strategy):
         unbiased: bool = False,
         until: float | None = None,
         reset_price: float = 0.0,
+        lockstep: int = 0,
     ) -> None:
         if unbiased and until is not None:
             raise ValueError("until must be None where unbiased is True: stopping when it looks good is a bias")
@@ -96,7 +105,10 @@ class Adaptive(Strategy):
         self.until = None if until is None else float(until)
         self.reset_price = float(reset_price)
         self._least_trajectories = 6 if self.unbiased else 2
-        options = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
+        self.lockstep = checks.integer("lockstep", lockstep, least=0)
+        options: dict[str, Any] = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
+        if self.lockstep:
+            options["lockstep"] = self.lockstep
         super().__init__(horizon=horizon, budget=budget, gamma=gamma, **options)
 
     def _begin(self) -> None:
@@ -195,29 +207,35 @@ class Adaptive(Strategy):
             return self._pilot(pilot, left)
         # Early ends make a pilot cheaper, so that it may have more trajectories.
         missing = pilot * self.horizon - self.spent
-        if missing > 0.3 * pilot * self.horizon and not self._lessons:
+        if missing > 0.3 * pilot * self.horizon and not self._lessons and not self.lockstep:
             return self._pilot(missing / float(self.moments.survival.sum()), left)
+        if self.lockstep and left < _IDLE * self.budget:
+            return []
         size = self._phase_size()
         return [] if size == 0 else self._phase(size, left) or self._rest(left)
 
     def _pilot_size(self) -> float:
         """Returns how many trajectories the pilot has."""
         affordable = self.budget / self.horizon
+        wide = min(self.lockstep, _LOCKSTEP_PILOT * affordable)
         if self.until is not None:
-            return float(_LEAST_PILOT)
-        return min(max(_LEAST_PILOT, math.sqrt(affordable), _PILOT_SHARE * affordable), affordable / 2)
+            return max(_LEAST_PILOT, wide)
+        return min(max(_LEAST_PILOT, math.sqrt(affordable), _PILOT_SHARE * affordable, wide), affordable / 2)
 
     def _phase_size(self) -> float:
         """Returns the transitions of the next phase, 0 to stop."""
         growth = _REPLICATED_GROWTH if self.division.replicated else _GROWTH
         size = max(growth, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
+        if self.lockstep:  # all that is left, if the weights are known
+            known = int(self.moments.counts[-1]) >= _PLENTY
+            size = max(size, self.budget if known else self.lockstep * self.horizon)
         if self.until is None:
             return max(size, _LEAST_PHASE * self.budget, 2 * self.horizon)
         estimate = self.estimate()
         enough = estimate.degrees_of_freedom >= _LEAST_FREEDOM and estimate.schedule.trajectories >= _LEAST_STOP
         if enough and estimate.half_width(0.95) <= self.until:
             return 0.0
-        return max(min(size, self.forecast() - self.spent), self.horizon)
+        return max(min(size, self.forecast() - self.spent), self.horizon, self.lockstep * self.horizon)
 
     def _pilot(self, trajectories: float, left: int) -> list[Counts]:
         """Returns a pilot of about so many trajectories for all teams together."""
@@ -298,6 +316,11 @@ class Adaptive(Strategy):
                 )
                 for index in range(division.teams)
             ]
+            if self.lockstep:
+                self._lessons = [
+                    replace(lesson, truncates=lesson.truncates and _gain(lesson) >= _LOCKSTEP_GAIN)
+                    for lesson in self._lessons
+                ]
             self._learned_at = self.spent
         return self._lessons
 
@@ -323,6 +346,12 @@ class Adaptive(Strategy):
                 plan = np.array(Schedule.uniform(self.horizon, left).counts)
         none = np.zeros_like(plan)
         return [none, plan] if rounds % 2 else [plan, none]
+
+
+def _gain(lesson: Lesson) -> float:
+    """Returns the variance of full-length trajectories over that of the best plan of the same cost."""
+    root = np.sqrt(pool(lesson.weights, lesson.costs))
+    return float(lesson.weights.sum() * lesson.costs.sum() / (lesson.costs @ root) ** 2)
 
 
 def _deal(given: NDArray[np.int64], parts: Sequence[Counts]) -> NDArray[np.int64]:

@@ -207,11 +207,11 @@ def test_importing_rido_does_not_import_jax():
 
 
 def test_the_benchmark_runs_on_a_cpu(capsys):
-    spec = importlib.util.spec_from_file_location("gpu_benchmark", ROOT / "benchmarks" / "gpu" / "pendulum.py")
+    spec = importlib.util.spec_from_file_location("gpu_benchmark", ROOT / "benchmarks" / "gpu" / "speed.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.main(["--small"])
+    module.main(["--small", "--only", "pendulum"])
     page = capsys.readouterr().out
     assert f"on one {jax.devices()[0].device_kind}" in page
     rows = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if "the same bits" in line]
-    assert len(rows) == 3 and all(abs(float(row[4])) < 4.2 for row in rows)
+    assert len(rows) == 1 and abs(float(rows[0][6])) < 4.2

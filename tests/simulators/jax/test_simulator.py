@@ -1,8 +1,11 @@
 """Simulators in JAX against their numpy and Gymnasium counterparts, and their sums against their rewards."""
 
-import dataclasses
-import itertools
+import contextlib
+import logging
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -22,9 +25,10 @@ from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.envs.lqg import expected_return, value
 from rido.simulators.envs.lqg import weights as lqg_weights
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.jax import layout as jax_layout
 from rido.simulators.jax import simulator as jax_simulator
-from rido.simulators.jax.batching import Batching
-from rido.simulators.jax.programs import join_seeds, seed_words, split_seeds
+from rido.simulators.jax.layout import Device, Forecast, Layout, lengths_of
+from rido.simulators.jax.programs import join_seeds, make_seeds, seed_words, split_seeds
 
 SOURCE = np.random.SeedSequence(5)
 LQG = lqg()
@@ -59,6 +63,20 @@ def mortal(death):
 MORTAL = mortal(0.1)
 
 
+@contextlib.contextmanager
+def counted_compilations():
+    """Yields a list to which the name of each function is added that is compiled meanwhile."""
+    lines, handler = [], logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    handler.addFilter(lambda record: record.getMessage().startswith("Finished XLA compilation"))
+    logger = logging.getLogger("jax")
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+
+
 def mixed_lengths(horizon, count, seed=0):
     return np.concatenate([[horizon] * 2, np.random.default_rng(seed).integers(1, horizon + 1, count - 2)])
 
@@ -74,7 +92,7 @@ def both_ways(simulator, horizon, gamma, batches=2):
     rewards, sums, before, first = RewardMoments(horizon, gamma=gamma), SummedMoments(horizon, gamma=gamma), None, 0
     for batch in range(batches):
         schedule = Schedule.from_lengths(mixed_lengths(horizon, 150, seed=batch), horizon)
-        seeds = simulator._programs_for(None).seeds(seed_words(SOURCE, first), count=schedule.trajectories)
+        seeds = make_seeds(seed_words(SOURCE, first), jnp.arange(schedule.trajectories))
         rewards.update(simulator.rollout(schedule.lengths, join_seeds(np.asarray(seeds))))
         before = simulator.summarise(schedule, SOURCE, first, before=before)
         sums.update(before.rewards)
@@ -151,34 +169,82 @@ def test_sums_say_what_the_rewards_say(env):
     assert one.standard_error == pytest.approx(other.standard_error, rel=1e-4)
 
 
-def test_calls_and_parts_do_not_change_the_sums(monkeypatch):
-    """Several blocks in one call as on a GPU, and a schedule in parts as for billions of trajectories."""
-    simulator = JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=16)
-    schedule = Schedule.from_lengths(mixed_lengths(HORIZON, 60), HORIZON)
-    one = simulator.summarise(schedule, SOURCE, 0).rewards
-    simulator._batching = dataclasses.replace(simulator._batching, blocks_per_call=4)
-    other = simulator.summarise(schedule, SOURCE, 0).rewards
-    np.testing.assert_allclose(other.products, one.products, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(other.taken, one.taken)
-    monkeypatch.setattr(jax_simulator, "_MOST_AT_ONCE", 25)
+def test_slots_tiles_and_parts_do_not_change_the_sums(monkeypatch):
+    """Slots that are filled again, many small tiles, and a schedule in parts as for billions of trajectories."""
+    schedule = Schedule.from_lengths(mixed_lengths(HORIZON, 3000), HORIZON)
+    one, other = (
+        JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=num_envs).summarise(schedule, SOURCE, 0).rewards
+        for num_envs in (3000, 64)
+    )
+    monkeypatch.setattr(jax_layout, "_TILE_CELLS", 1 << 14)
+    assert len(Layout.of(schedule.counts).rows) == 3
+    simulator = JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=64)
+    for found in (other, simulator.summarise(schedule, SOURCE, 0).rewards):
+        np.testing.assert_allclose(found.centred_on(one.centre).products, one.products, rtol=1e-4, atol=1e-2)
+        np.testing.assert_array_equal(found.taken, one.taken)
+    monkeypatch.setattr(jax_simulator, "_MOST_TRANSITIONS", schedule.transitions // 2)
     parts = simulator.summarise(schedule, SOURCE, 0).rewards
     np.testing.assert_array_equal(parts.planned, schedule.counts)
     assert parts.transitions != one.transitions  # other trajectories, each with its index, got other lengths
-    assert abs(parts.transitions - one.transitions) < 0.3 * one.transitions
+    assert abs(parts.transitions - one.transitions) < 0.1 * one.transitions
+
+
+def test_several_devices_share_the_trajectories():
+    """Two of XLA's host devices, in a process of its own: the same trajectories, and the same sums up to rounding."""
+    script = """
+import jax, jax.numpy as jnp, numpy as np
+from rido import Schedule
+from rido.jax import JaxEnv, JaxSimulator
+reset = lambda key: (jax.random.uniform(key, (1,)),) * 2
+env = JaxEnv("Decay", reset, lambda key, state, action: (state * action, state, state[0], state[0] < 0.1))
+schedule = Schedule(np.r_[np.full(5, 301), np.full(5, 100), 1])
+def found():
+    simulator = JaxSimulator(env, lambda observation: jnp.float32(0.8), horizon=11, num_envs=1024)
+    return simulator.summarise(schedule, np.random.SeedSequence(5), 7).rewards
+both, devices = found(), jax.local_devices()
+assert len(devices) == 2
+jax.local_devices = lambda: devices[:1]
+one = found()
+np.testing.assert_array_equal(both.taken, one.taken)
+np.testing.assert_allclose(both.centred_on(one.centre).products, one.products, rtol=1e-3, atol=1e-3)
+print("the same")
+"""
+    flags = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=flags)
+    assert result.stdout == "the same\n", result.stderr[-2000:]
+
+
+def test_parameters_are_arguments_of_programs_that_are_compiled_once():
+    """A second policy of the same shape takes the programs of the first, and acts by its own parameters."""
+
+    def apply(params, observation):
+        return observation @ params["gain"]
+
+    def returns(policy):
+        simulator = JaxSimulator(pendulum(), policy, horizon=20, num_envs=64)
+        return simulator.rollout(np.full(70, 20), trajectory_seeds(0, 0, 70)).rewards
+
+    one, other = ({"gain": jnp.array([[0.0], [gain], [-1.0]])} for gain in (-1.0, -6.0))
+    first = returns((apply, one))
+    with jax.log_compiles(), counted_compilations() as compiled:
+        second = returns((apply, other))
+    assert not compiled
+    np.testing.assert_allclose(second, returns(lambda observation: observation @ other["gain"]), rtol=1e-3, atol=1e-4)
+    assert abs(first - second).max() > 0.1
+    prints = {JaxSimulator(pendulum(), policy, horizon=20).fingerprint for policy in ((apply, one), (apply, other))}
+    assert len(prints) == 2
 
 
 def test_seeds_are_distinct_beyond_32_bits():
-    seeds = JaxSimulator(LQG, horizon=HORIZON)._programs_for(None).seeds
     words = [seed_words(SOURCE, index) for index in (0, 5, 1 << 31, 1 << 40)]
-    found = [np.asarray(seeds(part, count=8)) for part in words]
+    found = [np.asarray(make_seeds(part, jnp.arange(8))) for part in words]
     np.testing.assert_array_equal(found[0][5:], found[1][:3])
     assert len(set(join_seeds(np.concatenate([found[0], *found[2:]])))) == 24
 
 
 def test_seeds_do_not_repeat_among_millions():
     """Of 4.2 million 32-bit numbers about 2,050 repeat."""
-    seeds = JaxSimulator(LQG, horizon=HORIZON)._programs_for(None).seeds
-    found = np.asarray(seeds(seed_words(SOURCE, 0), count=1 << 22))
+    found = np.asarray(make_seeds(seed_words(SOURCE, 0), jnp.arange(1 << 22)))
     assert np.unique(found.view(np.uint64)).size == 1 << 22
 
 
@@ -267,6 +333,21 @@ def test_a_critic_carries_the_estimate_and_does_not_bias_it():
     assert abs(errors[1].value + starts.mean() - expected_return(horizon, gamma)) < 4.5 * error
 
 
+def test_parameters_of_a_critic_are_arguments_too():
+    def apply(params, observation, steps_to_go):
+        return params * observation[0] ** 2 * (steps_to_go > 0)
+
+    pair = JaxCritic((apply, jnp.float32(2.0)))
+    simulator = JaxSimulator(pendulum(), lambda observation: observation[:1], horizon=20, gamma=0.9, num_envs=64)
+    schedule, source = Schedule.uniform(20, 800), np.random.SeedSequence(5)
+    one = simulator.summarise(schedule, source, 0, critic=pair)
+    with jax.log_compiles(), counted_compilations() as compiled:
+        other = simulator.summarise(schedule, source, 0, critic=JaxCritic((apply, jnp.float32(3.0))))
+    assert not compiled
+    np.testing.assert_allclose(other.starts, 1.5 * one.starts, rtol=1e-6)
+    np.testing.assert_array_equal(pair(np.ones((3, 3), np.float32), np.arange(3)), [0, 2, 2])
+
+
 def test_a_critic_sees_the_same_on_the_host():
     observations, steps = np.linspace(-3, 3, 7)[:, None].astype(np.float32), np.arange(1, 8)
     found = lqg_critic(30, 0.9)(observations, steps)
@@ -291,20 +372,46 @@ def test_a_policy_may_draw_from_its_key():
 
 
 @given(
-    st.lists(st.integers(0, 300), min_size=1, max_size=9).map(lambda drops: np.cumsum(drops[::-1])[::-1]),
-    st.integers(1, 3),
+    st.lists(st.integers(0, 30_000), min_size=1, max_size=40).map(lambda drops: np.cumsum(drops[::-1])[::-1]),
+    st.booleans(),
 )
-def test_batches_hold_every_planned_sample(planned, steps):
-    sizes = (16, 64, 128)
-    planned = np.append(planned, np.zeros(-planned.size % steps, dtype=planned.dtype))
-    cut = list(Batching(sizes, steps).batches(planned))
-    ends = [first + rows[0] for first, rows in cut]
-    assert all(end == first for end, (first, _) in zip(ends, cut[1:], strict=False))
-    assert (ends[-1] if ends else 0) >= planned[0]
-    for first, rows in cut:
-        assert all(set(pair) <= set(sizes) and pair[0] >= pair[1] for pair in itertools.pairwise(rows))
-        for block, alive in enumerate(np.minimum(planned[::steps] - first, rows[0])):
-            assert (rows[block] if block < len(rows) else 0) >= alive
+def test_tiles_hold_every_planned_sample_once(planned, compact):
+    if planned[0] == 0:
+        return
+    layout, lengths = Layout.of(planned, compact=compact), lengths_of(planned, np.arange(planned[0]))
+    np.testing.assert_array_equal([(lengths > t).sum() for t in range(planned.size)], planned)
+    following = 0
+    for first, offset, rows, columns in layout:
+        assert first == following and lengths[first] <= rows <= planned.size
+        assert offset + rows * columns <= layout.cells and first + columns <= layout.trajectories
+        following = first + columns
+    assert following >= planned[0]
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=12).map(lambda drops: np.cumsum(drops[::-1])[::-1]),
+    st.integers(1, 7),
+    st.integers(1, 4),
+)
+def test_the_forecast_is_what_slots_do(planned, slots, steps):
+    """Against slots that are simulated one by one."""
+    forecast, lengths = Forecast(planned, slots, steps), list(lengths_of(planned, np.arange(planned[0])))
+    running = [0] * slots
+    for block in range(40):
+        if block % 3 != 1:  # not always
+            forecast.fill()
+            running = [left or (lengths.pop(0) if lengths else 0) for left in running]
+        assert (forecast.free, forecast.left) == (running.count(0), len(lengths))
+        running = [max(0, left - steps) for left in running]
+        assert forecast.advance() == running.count(0)
+
+
+def test_the_number_of_slots_weighs_latency_against_idle_slots():
+    device = Device((64, 128, 256, 512), latency=(64, 8), blocks=4)
+    assert device.choose_slots(np.full(10, 60)) == 64
+    assert device.choose_slots(np.full(10, 130)) == 256  # half idle, but in one go
+    assert device.choose_slots(np.full(10, 257), size=10_000) == 64  # latency is little beside heavy steps
+    assert device.choose_slots(np.full(10, 100_000)) == 512
 
 
 def test_a_gpu_that_rounds_by_the_clock_says_so():
@@ -318,7 +425,7 @@ def test_what_cannot_be_is_refused_in_one_line():
         ((7, swing), "env must be a JaxEnv, a gymnax or Brax environment, or one of rido/LQG-v0"),
         (("CartPole-v1", swing), "env must be a JaxEnv"),
         ((pendulum(), None), "policy must be given: a JAX function of one observation"),
-        ((pendulum(), "random"), "policy must be a JAX function of one observation or 'module:attribute'"),
+        ((pendulum(), "random"), "policy must be a JAX function of one observation, a pair"),
         ((pendulum(), "nowhere:policy"), "policy must be an importable 'module:attribute'"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -1,8 +1,7 @@
-"""Compiled programs for the device: start trajectories, and run them in lockstep for some steps."""
+"""Compiled programs for the device: trajectories run in slots, in lockstep; a slot that is free starts the next one."""
 
 import functools
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,107 +10,174 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.simulators.jax.envs import JaxEnv
+from rido.simulators.jax.functions import Structure
 
 Tree = Any
 
-_NEVER = np.int32(np.iinfo(np.int32).max)
+NEVER = np.int32(np.iinfo(np.int32).max)
 _GENERATOR = "threefry2x32"  # not JAX's default, which users can change: its keys are the 64 bits of a seed
 _LEAST_DIMENSIONS = 64  # numbers that an environment's reset_from gets; those that a point has not are pseudo-random
 
 
-class Batch(NamedTuple):
-    """Trajectories that run in lockstep, one in each row."""
+class Task(NamedTuple):
+    """What a rollout is asked for; all of it is an argument of the programs, so that these are compiled once.
 
-    keys: jax.Array
+    Attributes:
+        policy: the policy's arrays.
+        critic: the critic's arrays.
+        horizon: number of time steps.
+        gamma: discount factor, for the critic.
+        seeds: two words for each trajectory; or four from which :func:`make_seeds` makes them.
+        planned: how many trajectories take each step. Trajectories are numbered from 0, the longest first.
+        points: the point of each trajectory that decides where it starts; None where its key does.
+    """
+
+    policy: tuple[Any, ...]
+    critic: tuple[Any, ...]
+    horizon: Any
+    gamma: Any
+    seeds: Any
+    planned: Any
+    points: Any = None
+
+
+class Slots(NamedTuple):
+    """Trajectories that run in lockstep, one in each slot."""
+
+    number: jax.Array  # of the trajectory
+    length: jax.Array  # its planned length; 0 in a slot that never had one
+    taken: jax.Array  # steps that it took
+    ended: jax.Array  # whether the environment terminated it
+    seeds: jax.Array  # its key, two words
     states: Tree
     observations: Tree
-    ends: jax.Array  # steps after which the environment terminated; a very large number if it did not
-    values: jax.Array  # the critic's values of the observations; zero without a critic
+    values: jax.Array  # the critic's value of the observation; zero without a critic
+
+    @property
+    def running(self) -> jax.Array:
+        return (self.taken < self.length) & ~self.ended
+
+
+class Block(NamedTuple):
+    """What slots return of some steps."""
+
+    before: Slots  # without states; with observations if asked for
+    after: Slots  # without states and observations
+    numbers: tuple[jax.Array, ...]  # rewards, and residuals if there is a critic; shape (steps, slots)
+    seen: Tree  # observations after each step, if asked for
 
 
 class Programs:
-    """The compiled programs of one policy in one environment; each is compiled once for every number of rows.
+    """The programs of one kind of policy in one environment; each is compiled once for every number of slots.
 
     Args:
         env: the environment.
         policy: from an observation to an action, or from an observation and a parameter ``key``.
-        critic: V of an observation and the steps to go, if there is one. Then each step has two channels of numbers,
-            the reward and the residual ``R_t + gamma V(s_{t+1}) - V(s_t)``; otherwise the reward alone.
-        horizon: number of time steps.
-        gamma: discount factor, for the critic.
-        steps: time steps in one call.
+        critic: V of an observation and the steps to go, if there is one. Then each step has two numbers, the reward
+            and the residual ``R_t + gamma V(s_{t+1}) - V(s_t)``; otherwise the reward alone.
     """
 
-    def __init__(
-        self,
-        env: JaxEnv,
-        policy: Callable[..., Any],
-        critic: Callable[[Any, Any], Any] | None,
-        *,
-        horizon: int,
-        gamma: float,
-        steps: int,
-    ) -> None:
+    def __init__(self, env: JaxEnv, policy: Structure, critic: Structure | None) -> None:
         self._env, self._policy, self._critic = env, policy, critic
-        self._draws = "key" in inspect.signature(policy).parameters
-        self.horizon, self._gamma, self.steps = horizon, gamma, steps
         self.channels = 1 if critic is None else 2
-        self.width = -(-horizon // steps) * steps
-        self.seeds = jax.jit(_seeds, static_argnames="count")
-        self.start = jax.jit(self._start)
-        self.advance = jax.jit(self._advance, static_argnames="observing")
-        self.shrink = jax.jit(lambda tree, rows: jax.tree.map(lambda array: array[:rows], tree), static_argnames="rows")
+        self.fill = jax.jit(self._fill, donate_argnames="slots")
+        self.advance = jax.jit(self._advance, static_argnames=("steps", "observing"), donate_argnames="slots")
+        self._shapes: Slots | None = None
 
-    def _start(self, seeds: jax.Array, points: jax.Array | None = None) -> Batch:
-        """Starts trajectories from seeds, two words each: the whole key of a trajectory; or where points decide."""
-        keys = jax.random.wrap_key_data(seeds, impl=_GENERATOR)
+    def start(self, task: Task, slots: int) -> tuple[Slots, jax.Array]:
+        """Starts the first trajectories in so many slots; returns them and the number of the next one."""
+        leaves, tree = jax.tree.flatten(self._shape(task))
+        blank = _blank(slots=slots, shapes=tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves))
+        started: tuple[Slots, jax.Array] = self.fill(task, jax.tree.unflatten(tree, blank), np.int32(0))
+        return started
+
+    def size(self, task: Task) -> int:
+        """Returns the bytes of a slot."""
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._shape(task)))
+
+    def _shape(self, task: Task) -> Slots:
+        """Returns the shapes of one slot; tracing is slow, and they do not change."""
+        if self._shapes is None:
+            self._shapes = jax.eval_shape(self._begin, task, jnp.zeros(1, dtype=jnp.int32))
+        return self._shapes
+
+    def _begin(self, task: Task, index: jax.Array) -> Slots:
+        """Starts the trajectories of these numbers."""
+        seeds = make_seeds(task.seeds, index) if task.seeds.ndim == 1 else task.seeds.at[index].get(mode="clip")
         # Step t draws from the key folded with t, so the horizon itself is free for the reset.
-        reset_keys = jax.vmap(lambda key: jax.random.fold_in(key, self.horizon))(keys)
-        if points is None:
+        reset_keys = jax.vmap(lambda key: jax.random.fold_in(key, task.horizon))(_keys(seeds))
+        if task.points is None:
             states, observations = jax.vmap(self._env.reset)(reset_keys)
         else:
             assert self._env.reset_from is not None
-            missing = max(0, _LEAST_DIMENSIONS - points.shape[1])
+            missing = max(0, _LEAST_DIMENSIONS - task.points.shape[1])
             others = jax.vmap(lambda key: jax.random.uniform(key, (missing,), dtype=jnp.float32))(reset_keys)
-            states, observations = jax.vmap(self._env.reset_from)(jnp.concatenate([points, others], axis=1))
-        return Batch(keys, states, observations, jnp.full(keys.shape, _NEVER), self._value(observations, keys, 0))
+            numbers = jnp.concatenate([task.points.at[index].get(mode="clip"), others], axis=1)
+            states, observations = jax.vmap(self._env.reset_from)(numbers)
+        length = jnp.searchsorted(-task.planned, -index, method="scan_unrolled").astype(jnp.int32)
+        taken = jnp.zeros_like(index)
+        values = self._value(task, observations, taken)
+        return Slots(index, length, taken, taken > 0, seeds, states, observations, values)
 
-    def _value(self, observations: Tree, keys: jax.Array, taken: Any) -> jax.Array:
+    def _fill(self, task: Task, slots: Slots, following: jax.Array) -> tuple[Slots, jax.Array]:
+        """Starts the next trajectories in free slots; returns all and the number of the next."""
+        free = ~slots.running
+        number = jnp.where(free, following + jnp.cumsum(free, dtype=jnp.int32) - 1, slots.number)
+        # Slots that get no trajectory at the beginning have a real state all the same: others may be slow to step.
+        filled = free & ((number < task.planned[0]) | (following == 0))
+        started = self._begin(task, number)
+        slots = jax.tree.map(lambda new, old: _where(filled, new, old), started, slots)
+        return slots, following + jnp.sum(filled, dtype=jnp.int32)
+
+    def _advance(self, task: Task, slots: Slots, steps: int, observing: bool = False) -> tuple[Slots, Block, jax.Array]:
+        """Takes some steps in all slots; returns them, what came of it, and how many still run."""
+
+        def step(slots: Slots, _: None) -> tuple[Slots, Any]:
+            return self._step(task, slots, observing)
+
+        after, (numbers, seen) = jax.lax.scan(step, slots, None, length=steps)
+        before = slots._replace(states=None, observations=slots.observations if observing else None)
+        block = Block(before, after._replace(states=None, observations=None), numbers, seen)
+        return after, block, jnp.sum(after.running, dtype=jnp.int32)
+
+    def _step(self, task: Task, slots: Slots, observing: bool) -> tuple[Slots, Any]:
+        running = slots.running
+        both = jax.vmap(lambda key, t: jax.random.split(jax.random.fold_in(key, t)))(_keys(slots.seeds), slots.taken)
+        policy = self._policy.bind(task.policy)
+
+        def act(observation: Tree, key: jax.Array) -> Tree:
+            return policy(observation, key=key) if self._policy.draws else policy(observation)
+
+        actions = jax.vmap(act)(slots.observations, both[:, 0])
+        moved, seen, rewards, ended = jax.vmap(self._env.step)(both[:, 1], slots.states, actions)
+        ended = ended.astype(jnp.bool_)
+        numbers: tuple[jax.Array, ...] = (jnp.where(running, rewards, 0.0).astype(jnp.float32),)
+        later = slots.values
+        if self._critic is not None:
+            later = jnp.where(ended, 0.0, self._value(task, seen, slots.taken + 1))
+            residual = numbers[0] + jnp.float32(task.gamma) * later - slots.values
+            numbers = (*numbers, jnp.where(running, residual, 0.0))
+        # A scan needs states of one type; an environment may turn an integer into a float on the way.
+        moved, seen = jax.tree.map(
+            lambda new, old: new.astype(old.dtype), (moved, seen), (slots.states, slots.observations)
+        )
+        taken, over = slots.taken + running.astype(jnp.int32), slots.ended | (running & ended)
+        slots = slots._replace(taken=taken, ended=over, states=moved, observations=seen, values=later)
+        return slots, (numbers, seen if observing else None)
+
+    def _value(self, task: Task, observations: Tree, taken: jax.Array) -> jax.Array:
         """Returns the critic's values after some steps, zero at the horizon."""
         if self._critic is None:
-            return zeros(*keys.shape)
-        to_go = self.horizon - jnp.asarray(taken)
-        values = jax.vmap(self._critic, in_axes=(0, None))(observations, jnp.maximum(to_go, 1))
-        return jnp.where(to_go > 0, values.reshape(keys.shape).astype(jnp.float32), 0.0)
+            return zeros(*taken.shape)
+        to_go = task.horizon - taken
+        values = jax.vmap(self._critic.bind(task.critic))(observations, jnp.maximum(to_go, 1))
+        return jnp.where(to_go > 0, values.reshape(taken.shape).astype(jnp.float32), 0.0)
 
-    def _advance(self, batch: Batch, first: jax.Array, observing: bool) -> tuple[Batch, Any]:
-        """Takes some steps; returns rewards, ends, and the observations after each step if asked for."""
-        batch, (numbers, seen) = self._scan(batch, first, observing)
-        return batch, (numbers[:, 0], batch.ends, seen)
 
-    def _scan(self, batch: Batch, first: jax.Array, observing: bool = False) -> tuple[Batch, Any]:
-        step = functools.partial(self._step, observing)
-        batch, out = jax.lax.scan(step, batch, first + jnp.arange(self.steps))
-        return batch, out
-
-    def _step(self, observing: bool, batch: Batch, t: jax.Array) -> tuple[Batch, Any]:
-        keys, states, observations, ends, values = batch
-        alive = t < ends
-        both = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, t)))(keys)
-        actions = jax.vmap(self._act)(observations, both[:, 0])
-        moved, seen, rewards, ended = jax.vmap(self._env.step)(both[:, 1], states, actions)
-        numbers = [jnp.where(alive, rewards, 0.0).astype(jnp.float32)]
-        later = values
-        if self._critic is not None:
-            later = jnp.where(ended.astype(jnp.bool_), 0.0, self._value(seen, keys, t + 1))
-            numbers.append(jnp.where(alive, numbers[0] + self._gamma * later - values, 0.0))
-        # A scan needs states of one type; an environment may turn an integer into a float on the way.
-        moved, seen = jax.tree.map(lambda new, old: new.astype(old.dtype), (moved, seen), (states, observations))
-        ends = jnp.where(alive & ended.astype(jnp.bool_), t + 1, ends).astype(ends.dtype)
-        return Batch(keys, moved, seen, ends, later), (jnp.stack(numbers), seen if observing else None)
-
-    def _act(self, observation: Tree, key: jax.Array) -> Tree:
-        return self._policy(observation, key=key) if self._draws else self._policy(observation)
+@functools.partial(jax.jit, static_argnames=("slots", "shapes"))
+def _blank(slots: int, shapes: tuple[Any, ...]) -> tuple[jax.Array, ...]:
+    """Returns slots of these shapes that never had a trajectory."""
+    return tuple(jnp.zeros((slots, *shape), dtype) for shape, dtype in shapes)
 
 
 def zeros(*shape: int) -> jax.Array:
@@ -137,16 +203,27 @@ def join_seeds(words: NDArray[np.uint32]) -> list[int]:
     return seeds
 
 
-def seed_words(source: np.random.SeedSequence, index: int) -> NDArray[np.uint32]:
-    """Returns the words from which :attr:`Programs.seeds` makes the seeds of trajectories from an index on."""
+def seed_words(source: np.random.SeedSequence, index: int, stride: int = 1) -> NDArray[np.uint32]:
+    """Returns the words from which :func:`make_seeds` makes seeds, from an index on and by a stride."""
     high, low = divmod(index, 1 << 31)  # so that no sum of a word and a row overflows
     if high:
         source = np.random.SeedSequence(source.entropy, spawn_key=(*source.spawn_key, 0, high))
-    return np.array([*source.generate_state(2, np.uint32), low], dtype=np.uint32)
+    return np.array([*source.generate_state(2, np.uint32), low, stride], dtype=np.uint32)
 
 
-def _seeds(words: jax.Array, count: int) -> jax.Array:
+@jax.jit
+def make_seeds(words: jax.Array, index: jax.Array) -> jax.Array:
     """Returns two words for each trajectory, which do not repeat: folding in is a permutation of 64 bits."""
     base = jax.random.fold_in(jax.random.key(words[0], impl=_GENERATOR), words[1])
-    keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(words[2] + jnp.arange(count, dtype=jnp.uint32))
+    keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(words[2] + words[3] * index.astype(jnp.uint32))
     return jax.random.key_data(keys)
+
+
+def _keys(words: jax.Array) -> jax.Array:
+    keys: jax.Array = jax.random.wrap_key_data(words, impl=_GENERATOR)
+    return keys
+
+
+def _where(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+    """Selects rows."""
+    return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old.astype(new.dtype))

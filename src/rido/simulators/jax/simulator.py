@@ -1,13 +1,14 @@
 """Trajectories from pure JAX environments, in lockstep on any device."""
 
 import functools
-import inspect
+import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,47 +20,69 @@ from rido.policies.observations import stack, take
 from rido.policies.resolve import import_attribute
 from rido.simulators.base import Capabilities, Observed, Points, SimulationError, Summarised
 from rido.simulators.identity import environment_fingerprint
-from rido.simulators.jax.batching import Batching
 from rido.simulators.jax.envs import adapt
-from rido.simulators.jax.programs import join_seeds, round_points, seed_words, split_seeds
-from rido.simulators.jax.summing import SummingPrograms, sum_on_device
+from rido.simulators.jax.functions import SameObject, Structure, is_function, split
+from rido.simulators.jax.layout import PART, Device
+from rido.simulators.jax.programs import (
+    Programs,
+    Slots,
+    Task,
+    join_seeds,
+    make_seeds,
+    round_points,
+    seed_words,
+    split_seeds,
+)
+from rido.simulators.jax.recording import roll_out
+from rido.simulators.jax.summing import sum_on_device
 from rido.simulators.requests import check_points, check_request, join_observed, join_trajectories
 from rido.storage.fingerprint import fingerprint, identify
 
-_MOST_AT_ONCE = 1 << 30  # trajectories of one schedule, which the device counts in 32 bits
+_MOST_AT_ONCE = 1 << 30  # trajectories that run in one go, which the device counts in 32 bits
+_MOST_TRANSITIONS = 1 << 28  # transitions that run in one go: their rewards take 1 to 2 GiB of the device's memory
 
 
-@dataclass(frozen=True)
 class JaxPolicy:
-    """A JAX function from an observation to an action, or from an observation and a parameter ``key``."""
+    """A JAX function from an observation to an action, or from an observation and a parameter ``key``.
 
-    function: Callable[..., Any]
-    name: str
-    reproducible: bool = True
-    normalisation: str = ""
+    Args:
+        given: the function, or a pair ``(apply, params)``; see :func:`rido.simulators.jax.functions.split`.
+    """
+
+    reproducible = True
+    normalisation = ""
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+        self.name = function_name(given[0] if isinstance(given, tuple) else given)
+        self.structure, self.arrays = split(given)
 
     @property
     def fingerprint(self) -> str:
-        return identify("policy", self.function)
+        return identify("policy", self._given)
 
 
 class JaxSimulator:
     """Rolls a policy out in a JAX environment.
 
-    Trajectories run in batches of a few fixed sizes, the longest first, so that few programs are compiled. All
-    randomness of a trajectory comes from its seed. A device may round a matrix product differently for another number
-    of rows, so the last bits of a trajectory may depend on the others of its request. The same requests give the same
-    bits on one type of device; on a GPU only with XLA's flag for deterministic operations.
+    Trajectories run in slots, in lockstep, the longest first; a slot whose trajectory is over takes the next. Programs
+    are compiled for a few numbers of slots, and kept: for the same environment and a policy ``(apply, params)`` with
+    the same function, nothing is compiled again.
+
+    All randomness of a trajectory comes from its seed. A device may round a matrix product differently for another
+    number of slots, so the last bits of a trajectory may depend on the others of its request. The same requests give
+    the same bits on one type of device; on a GPU only with XLA's flag for deterministic operations.
 
     Args:
         env: see :func:`rido.simulators.jax.adapt`.
-        policy: a JAX function from one observation to one action, or from an observation and a parameter ``key``; or
-            "module:attribute". Not needed where the environment has a default.
+        policy: a JAX function from one observation to one action, or from an observation and a parameter ``key``; a
+            pair ``(apply, params)``, called as ``apply(params, observation)``, whose parameters are arguments of the
+            compiled program; or "module:attribute" of either. Not needed where the environment has a default.
         horizon: the longest trajectory that will be asked for.
         gamma: discount factor, for critics and the default policy of LQG.
         env_kwargs: arguments of the environment, with the id of a built-in one.
-        num_envs: trajectories to run together at most; if not given, 1,024 on a CPU and 524,288 elsewhere, or fewer
-            where the horizon is long. Reduce it if the device runs out of memory.
+        num_envs: trajectories to run together at most; if not given, 1,024 on a CPU and 1,048,576 elsewhere. Reduce it
+            if the device runs out of memory.
         deterministic: must be True: a policy samples from its key.
         trust: ignored: a policy in JAX is never loaded from a file.
 
@@ -95,8 +118,8 @@ class JaxSimulator:
             raise ValueError("deterministic must be True with JAX: a policy with a parameter 'key' draws from it")
         self.policy = _resolve_policy(policy, self._env.policy, self._gamma)
         num_envs = None if num_envs is None else checks.integer("num_envs", num_envs, least=1)
-        self._batching = Batching.for_device(self._horizon, num_envs)
-        self.num_envs = self._batching.sizes[-1]
+        self._device = Device.default(num_envs)
+        self.num_envs = self._device.slots[-1]
 
     @property
     def capabilities(self) -> Capabilities:
@@ -106,6 +129,7 @@ class JaxSimulator:
             summarises=True,
             takes_points=self._env.reset_from is not None,
             lockstep=True,
+            in_time_of_one=self._device.in_time_of_one,
             jax_critics=True,
             environment=self.name,
             policy=self.policy,
@@ -127,19 +151,17 @@ class JaxSimulator:
         return join_observed(*self._collect(lengths, seeds, points, observing=True))
 
     def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
-        start, given = self._programs_for(None).start, (words := split_seeds(seeds), *self._points(points, len(seeds)))
-        parts = [
-            start(*(_filled(each, first, size) for each in given)) for first, size in self._batching.split(len(words))
-        ]
-        return take(stack([jax.device_get(part.observations) for part in parts]), np.arange(len(words)))
+        given = split_seeds(seeds), self._points(points, len(seeds))
+
+        def part(first: int, size: int) -> list[Any]:
+            return [None if each is None else _filled(each[first:], size) for each in given]
+
+        parts = [slots.observations for slots in self._start(None, part, len(seeds))]
+        return take(stack(jax.device_get(parts)), np.arange(len(seeds)))
 
     def start_values(self, source: np.random.SeedSequence, first: int, count: int, critic: Any) -> NDArray[np.float64]:
-        programs = self._programs_for(critic)
-        parts = [
-            programs.start(programs.seeds(seed_words(source, first + row), count=size)).values
-            for row, size in self._batching.split(count)
-        ]
-        return np.concatenate([np.asarray(part, np.float64) for part in parts])[:count]
+        parts = self._start(critic, lambda row, size: [seed_words(source, first + row), None], count)
+        return np.concatenate([np.asarray(slots.values, np.float64) for slots in parts])[:count]
 
     def summarise(
         self,
@@ -151,19 +173,39 @@ class JaxSimulator:
         before: Summarised | None = None,
     ) -> Summarised:
         """See :meth:`rido.simulators.base.SummarisingSimulator.summarise`; seeds are made on the device too."""
-        total: Summarised | None = None
-        parts = -(-schedule.trajectories // _MOST_AT_ONCE)
+        total = before
+        parts = max(-(-schedule.trajectories // _MOST_AT_ONCE), -(-schedule.transitions // _MOST_TRANSITIONS))
         for part in range(parts):
             share = Schedule((schedule.counts + part) // parts)  # they add up to the counts, and never increase
-            programs, earlier = self._programs_for(critic), before if total is None else total
-            found = sum_on_device(programs, self._batching, share, source, first, earlier)
-            for summary, name in ((found.rewards, "rewards"), (found.signal, "critic")):
-                if summary is not None and not np.isfinite(np.triu(summary.products)).all():
-                    self._raise_overflow(name, share, source, first)
-            total = found if total is None else total + found
+            found = self._summarise(share, source, first, critic, total)
+            total = found if part == 0 else total + found  # type: ignore[operator]
             first += share.trajectories
         assert total is not None
         return total
+
+    def _summarise(
+        self, schedule: Schedule, source: np.random.SeedSequence, first: int, critic: Any, before: Summarised | None
+    ) -> Summarised:
+        """Sums over trajectories that run in one go: on several devices, each of which takes every so many-th one."""
+        devices = jax.local_devices()[: schedule.trajectories]
+        programs, number = self._programs_for(critic), len(devices)
+
+        def run(place: int) -> Summarised:
+            share = Schedule((schedule.counts - place + number - 1) // number)
+            task = self._task(critic, seed_words(source, first + place, number), share.counts)
+            with jax.default_device(devices[place]):
+                task = jax.device_put(task, devices[place]) if number > 1 else task
+                return sum_on_device(programs, self._device, task, share, before)
+
+        if number == 1:
+            found = run(0)
+        else:  # a thread waits for each device
+            with ThreadPoolExecutor(number) as pool:
+                found = functools.reduce(operator.add, pool.map(run, range(number)))
+        for summary, name in ((found.rewards, "rewards"), (found.signal, "critic")):
+            if summary is not None and not np.isfinite(summary.products).all():
+                self._raise_overflow(name, schedule, source, first)
+        return found
 
     def close(self) -> None:
         """Does nothing: there is nothing to close."""
@@ -171,10 +213,10 @@ class JaxSimulator:
     def _raise_overflow(self, name: str, schedule: Schedule, source: np.random.SeedSequence, first: int) -> NoReturn:
         """Raises an error that names the trajectory with a reward that is not finite, or the largest reward."""
         largest = 0.0
-        programs, lengths = self._programs_for(None), schedule.lengths
-        for row in range(0, lengths.size, self.num_envs):
-            seeds = join_seeds(np.asarray(programs.seeds(seed_words(source, first + row), count=self.num_envs)))
-            part = lengths[row : row + self.num_envs]
+        lengths, size = schedule.lengths, self.num_envs
+        for row in range(0, lengths.size, size):
+            seeds = join_seeds(np.asarray(make_seeds(seed_words(source, first + row), jnp.arange(size))))
+            part = lengths[row : row + size]
             try:
                 rewards = self.rollout(part, seeds[: part.size]).rewards
             except SimulationError as error:
@@ -184,70 +226,84 @@ class JaxSimulator:
             raise ValueError("critic's values must be finite and small enough to be squared in float32")
         raise ValueError(f"rewards overflow float32 when squared (largest {largest:.3g}): rescale the rewards")
 
-    def _programs_for(self, critic: Any) -> SummingPrograms:
-        functions = (self._env, self.policy.function, None if critic is None else critic.function)
-        return _programs(*map(_SameObject, functions), self._horizon, self._gamma, self._batching.steps)
+    def _programs_for(self, critic: Any) -> Programs:
+        structures = (self.policy.structure, None if critic is None else split(critic.function)[0])
+        return _programs(SameObject(self._env), *structures)
 
-    def _points(self, points: Points, trajectories: int) -> list[NDArray[np.float32]]:
-        """Returns the points as the last argument of :attr:`Programs.start`, if there are any."""
+    def _task(
+        self, critic: Any, seeds: NDArray[np.uint32], planned: NDArray[np.integer[Any]], points: Any = None
+    ) -> Task:
+        values = () if critic is None else split(critic.function)[1]
+        horizon, gamma = np.int32(self._horizon), np.float32(self._gamma)
+        return Task(self.policy.arrays, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32), points)
+
+    def _points(self, points: Points, trajectories: int) -> NDArray[np.float32] | None:
+        """Returns the points as programs take them."""
         if points is not None and self._env.reset_from is None:
             raise ValueError(f"points must be None, got some: {self.name} has no reset_from, which takes their numbers")
         checked = check_points(points, trajectories)
-        return [] if checked is None else [round_points(checked)]
+        return None if checked is None else round_points(checked)
+
+    def _start(self, critic: Any, given: Callable[[int, int], list[Any]], count: int) -> Iterator[Slots]:
+        """Yields trajectories that are started and take no step; ``given`` returns the seeds and points of some."""
+        programs, size = self._programs_for(critic), next((s for s in self._device.slots if s >= count), self.num_envs)
+        for first in range(0, count, size):
+            seeds, points = given(first, size)
+            task = self._task(critic, seeds, np.full(self._horizon, size), points)
+            yield programs.start(task, slots=size)[0]
 
     def _collect(
         self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
     ) -> tuple[list[Observed], NDArray[np.intp]]:
-        """Returns the trajectories of each batch, and the rows of the request."""
+        """Returns the trajectories of each tile, and the rows of the request."""
         lengths = check_request(lengths, seeds, self._horizon)
         order = np.argsort(-lengths, kind="stable")
-        programs, parts = self._programs_for(None), []
-        given = [each[order] for each in (split_seeds(seeds), *self._points(points, lengths.size))]
-        for first, sizes in self._batching.batches(count_reached(lengths, programs.width)):
-            rows = order[first : first + sizes[0]]
-            batch = programs.start(*(_filled(each, first, sizes[0]) for each in given))
-            before, blocks = batch.observations if observing else None, []
-            for block, size in enumerate(sizes):
-                if size < batch.ends.size:
-                    batch = programs.shrink(batch, rows=size)
-                batch, out = programs.advance(batch, block * programs.steps, observing=observing)
-                blocks.append(out)
-            before, blocks = jax.device_get((before, blocks))
-            parts.append(_observed(before, blocks, lengths[rows], rows, seeds))
+        planned = count_reached(lengths, self._horizon)
+        size = max(1024, 1 << (len(seeds) - 1).bit_length())
+        given = split_seeds(seeds), self._points(points, lengths.size)
+        words, places = (None if each is None else _filled(each[order], size) for each in given)
+        assert words is not None
+        task = self._task(None, words, planned, places)
+        record, layout = roll_out(self._programs_for(None), self._device, task, planned, observing=observing)
+        record, parts = jax.device_get(record), []
+        for first, offset, rows, columns in layout:
+            own = order[first : first + columns]
+
+            def of_steps(array: Any, start: int = offset, shape: Any = (rows, columns), count: int = own.size) -> Any:
+                rows, columns = shape
+                tile = array[start : start + rows * columns].reshape(-1, rows, min(columns, PART), *array.shape[1:])
+                return np.moveaxis(tile, 1, 2).reshape(columns, rows, *array.shape[1:])[:count]
+
+            def of_each(array: Any, start: int = first, count: int = own.size) -> Any:
+                return array[start : start + count]
+
+            observations = jax.tree.map(of_each, record.first), jax.tree.map(of_steps, record.seen)
+            found = of_steps(record.numbers[0]), of_each(record.ends), observations
+            parts.append(_observed(*found, lengths[own], own, seeds))
         return parts, order
 
 
 def _observed(
-    before: Any, blocks: list[Any], lengths: NDArray[np.int64], rows: NDArray[np.intp], seeds: Sequence[int]
+    rewards: NDArray[Any],
+    ends: NDArray[Any],
+    observations: tuple[Any, Any],
+    lengths: NDArray[np.int64],
+    rows: NDArray[np.intp],
+    seeds: Sequence[int],
 ) -> Observed:
-    """Joins the blocks of a batch; ``before`` are its first observations, if they are asked for."""
-    ends = np.zeros(lengths.size, dtype=np.int64)
-    for _, part, _ in blocks:  # dropped rows had reached their length
-        ends[: part.size] = part[: lengths.size]
+    """Checks the trajectories of a tile. Observations are the first ones and those after each step, if asked for."""
     steps, terminated = np.minimum(ends, lengths), ends <= lengths
-    rewards = _by_row([block[0] for block in blocks], lengths.size)
     wrong = ~np.isfinite(rewards) & (np.arange(rewards.shape[1]) < steps[:, None])
     if wrong.any():
         row, step = (int(place[0]) for place in np.nonzero(wrong))
         raise SimulationError(int(rows[row]), step, int(seeds[rows[row]]), f"the reward is {rewards[row, step]}")
     observed = np.arange(rewards.shape[1] + 1) <= steps[:, None]
 
-    def lay_out(first: NDArray[Any], *later: NDArray[Any]) -> NDArray[Any]:
-        joined = np.concatenate([first[: lengths.size, None], _by_row(later, lengths.size)], axis=1)
-        return joined[observed]
+    def lay_out(first: NDArray[Any], later: NDArray[Any]) -> NDArray[Any]:
+        laid: NDArray[Any] = np.concatenate([first[:, None], later], axis=1)[observed]
+        return laid
 
-    observations = jax.tree.map(lay_out, before, *(block[2] for block in blocks))
-    return Observed(Trajectories(rewards, lengths, steps), observations, terminated)
-
-
-def _by_row(blocks: Sequence[NDArray[Any]], rows: int) -> NDArray[Any]:
-    """Returns blocks of shape (steps, rows, ...) side by side, one row for each trajectory."""
-    steps, first = len(blocks[0]), blocks[0]
-    joined = np.zeros((rows, len(blocks) * steps, *first.shape[2:]), dtype=first.dtype)
-    for i, block in enumerate(blocks):
-        part = np.moveaxis(block, 0, 1)[:rows]
-        joined[: len(part), i * steps : (i + 1) * steps] = part
-    return joined
+    return Observed(Trajectories(rewards, lengths, steps), jax.tree.map(lay_out, *observations), terminated)
 
 
 def _resolve_policy(policy: Any, default: Callable[[float], Any] | None, gamma: float) -> JaxPolicy:
@@ -257,9 +313,12 @@ def _resolve_policy(policy: Any, default: Callable[[float], Any] | None, gamma: 
         policy = default(gamma)
     if isinstance(policy, str) and ":" in policy:
         policy = import_attribute("policy", policy)
-    if not callable(policy) or inspect.isclass(policy):
-        raise ValueError(f"policy must be a JAX function of one observation or 'module:attribute', got {policy!r:.80}")
-    return JaxPolicy(policy, function_name(policy))
+    if not is_function(policy):
+        raise ValueError(
+            "policy must be a JAX function of one observation, a pair (apply, params) or 'module:attribute', got "
+            f"{policy!r:.80}"
+        )
+    return JaxPolicy(policy)
 
 
 def _notes(backend: str, flags: str) -> tuple[str, ...]:
@@ -268,28 +327,13 @@ def _notes(backend: str, flags: str) -> tuple[str, ...]:
     return ("another process may round differently: XLA_FLAGS=--xla_gpu_deterministic_ops=true would prevent it",)
 
 
-@dataclass(frozen=True, eq=False)
-class _SameObject:
-    """A cache key that compares by identity, for objects that may not be hashable."""
-
-    thing: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SameObject) and self.thing is other.thing
-
-    def __hash__(self) -> int:
-        return id(self.thing)
-
-
 @functools.lru_cache(maxsize=16)
-def _programs(
-    env: _SameObject, policy: _SameObject, critic: _SameObject, horizon: int, gamma: float, steps: int
-) -> SummingPrograms:
-    """Returns programs that all evaluations of one policy share."""
-    return SummingPrograms(env.thing, policy.thing, critic.thing, horizon=horizon, gamma=gamma, steps=steps)
+def _programs(env: SameObject, policy: Structure, critic: Structure | None) -> Programs:
+    """Returns programs that all evaluations of policies of one structure share."""
+    return Programs(env.thing, policy, critic)
 
 
-def _filled(array: NDArray[Any], first: int, size: int) -> NDArray[Any]:
-    """Returns ``size`` rows of an array from the first one on, repeated where there are not enough."""
-    part = array[first : first + size]
-    return part[np.arange(size) % len(part)]
+def _filled(array: NDArray[Any], size: int) -> NDArray[Any]:
+    """Returns ``size`` rows of an array, repeated where there are not enough."""
+    filled: NDArray[Any] = array[np.arange(size) % len(array)]
+    return filled

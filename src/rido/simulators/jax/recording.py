@@ -1,0 +1,103 @@
+"""A whole rollout on the device: trajectories of mixed lengths run in slots, and their numbers are put into tiles."""
+
+import functools
+import itertools
+from collections import deque
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rido.simulators.jax.layout import PART, Device, Forecast, Layout
+from rido.simulators.jax.programs import NEVER, Block, Programs, Task, zeros
+
+Tree = Any
+
+_FREE = 32  # slots are filled again when one of so many is free
+_AHEAD = 1  # blocks that the device is given before the host looks whether an earlier one was the last
+
+
+class Record(NamedTuple):
+    """What trajectories returned, in the tiles of a :class:`Layout`; by their numbers where it is one for each."""
+
+    numbers: tuple[jax.Array, ...]  # rewards, and residuals if there is a critic
+    ends: jax.Array  # steps after which the environment terminated the trajectory; a very large number if it did not
+    values: jax.Array | None  # the critic's values of first observations, if there is a critic
+    first: Tree  # first observations, if asked for
+    seen: Tree  # observations after each step, if asked for
+
+
+def roll_out(
+    programs: Programs, device: Device, task: Task, planned: np.ndarray, *, observing: bool = False
+) -> tuple[Record, Layout]:
+    """Runs the trajectories that a task plans; returns what they returned, still on the device, and where it is."""
+    layout, count, size = Layout.of(planned, compact=observing), int(planned[0]), programs.size(task)
+    slots = device.choose_slots(planned, size)
+    steps, tables = device.steps(slots, planned, size), layout.tables()
+    state, following = programs.start(task, slots=slots)
+    example = jax.tree.map(lambda array: array[:1], state.observations) if observing else None
+    record = _empty(example, layout.cells, layout.trajectories, programs.channels)
+    least = -(-int(np.count_nonzero(planned)) // steps)  # blocks, if no trajectory ends early
+    forecast, enough = Forecast(planned, slots, steps), max(1, slots // _FREE)
+    ahead: deque[Any] = deque()
+    free, left = 0, count - slots  # by what the host knows of an earlier block
+    for number in itertools.count():
+        known = min(left, forecast.left)
+        if number and known > 0 and max(free, forecast.free) >= min(enough, known):
+            state, following = programs.fill(task, state, following)
+            forecast.fill()
+        state, block, running = programs.advance(task, state, steps=steps, observing=observing)
+        record = _write(record, block, tables)
+        forecast.advance()
+        if number + 1 == least and count <= slots:
+            break
+        ahead.append((running, following))
+        for array in ahead[-1]:
+            array.copy_to_host_async()
+        if len(ahead) > _AHEAD:  # the device need not wait for the host, which looks at an earlier block
+            running, started = ahead.popleft()
+            free, left = slots - int(running), count - int(started)
+            if free == slots and left <= 0:
+                break
+    return record, layout
+
+
+@functools.partial(jax.jit, static_argnames=("cells", "trajectories", "channels"))
+def _empty(example: Tree, cells: int, trajectories: int, channels: int) -> Record:
+    """Returns an empty record; ``example`` is one observation, if these are asked for."""
+
+    def observations(size: int) -> Tree:
+        return jax.tree.map(lambda array: jnp.zeros((size, *array.shape[1:]), array.dtype), example)
+
+    return Record(
+        numbers=tuple(zeros(cells) for _ in range(channels)),
+        ends=jnp.full(trajectories, NEVER),
+        values=zeros(trajectories) if channels > 1 else None,
+        first=observations(trajectories),
+        seen=observations(cells),
+    )
+
+
+@functools.partial(jax.jit, donate_argnames="record")
+def _write(record: Record, block: Block, tables: jax.Array) -> Record:
+    """Puts the numbers of a block where they belong. What is written beyond the end of an array is dropped."""
+    before, after = block.before, block.after
+    firsts, offsets, rows, columns = tables
+    tile = jnp.searchsorted(firsts, before.number, side="right", method="scan_unrolled") - 1
+    t = before.taken + jnp.arange(len(block.numbers[0]), dtype=jnp.int32)[:, None]
+    column, width = before.number - firsts[tile], jnp.minimum(columns[tile], PART)
+    place = offsets[tile] + (column // width * rows[tile] + t) * width + column % width
+    place = jnp.where(t < after.taken, place, NEVER)
+    new = jnp.where((before.taken == 0) & (before.length > 0), before.number, NEVER)
+
+    def put(array: jax.Array, where: jax.Array, what: jax.Array) -> jax.Array:
+        return array.at[where].set(what, mode="drop", unique_indices=True)
+
+    return Record(
+        numbers=tuple(put(array, place, part) for array, part in zip(record.numbers, block.numbers, strict=True)),
+        ends=put(record.ends, before.number, jnp.where(after.ended, after.taken, NEVER)),
+        values=None if record.values is None else put(record.values, new, before.values),
+        first=jax.tree.map(lambda array, part: put(array, new, part), record.first, before.observations),
+        seen=jax.tree.map(lambda array, part: put(array, place, part), record.seen, block.seen),
+    )

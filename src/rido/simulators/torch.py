@@ -1,0 +1,121 @@
+"""Batches of environments on torch tensors, such as those of Isaac Lab; needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rido.core import checks
+from rido.core.trajectories import Trajectories
+from rido.simulators.base import Capabilities, Observed, SimulationError
+from rido.simulators.requests import check_request, join_observed
+
+
+class TorchEnvs(Protocol):
+    """Environments that run in lockstep, one in each row of a tensor.
+
+    Attributes:
+        num_envs: number of environments.
+    """
+
+    num_envs: int
+
+    def reset(self, seeds: torch.Tensor) -> torch.Tensor:
+        """Starts all environments; returns their first observations.
+
+        Args:
+            seeds: int64, one for each environment, from which all its randomness comes.
+        """
+        ...
+
+    def step(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Takes a step in all environments; returns observations, rewards, and whether each has terminated.
+
+        What comes after a termination is ignored, so environments may reset themselves, or not.
+        """
+        ...
+
+
+class TorchSimulator:
+    """Rolls a policy out in environments on torch tensors, with :func:`rido.evaluate` as any simulator.
+
+    Trajectories run in batches of ``num_envs``, the longest first, and a batch ends when all of its trajectories are
+    over. Rewards stay on the device until then.
+
+    Args:
+        envs: the environments.
+        policy: from a batch of observations to a batch of actions; it must not draw random numbers.
+        horizon: the longest trajectory that will be asked for.
+        look_every: steps after which to look whether all trajectories of a batch have terminated, for which a GPU must
+            wait.
+
+    Attributes:
+        num_envs: trajectories that run together.
+    """
+
+    observation_space = None  # observations are plain arrays
+
+    def __init__(
+        self,
+        envs: TorchEnvs,
+        policy: Callable[[torch.Tensor], torch.Tensor],
+        *,
+        horizon: int,
+        look_every: int = 16,
+    ) -> None:
+        self._envs, self._policy = envs, policy
+        self._horizon = checks.integer("horizon", horizon, least=1)
+        self._look_every = checks.integer("look_every", look_every, least=1)
+        self.num_envs = checks.integer("envs.num_envs", envs.num_envs, least=1)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(observes=True, lockstep=True, environment=type(self._envs).__name__)
+
+    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
+        return self.observe(lengths, seeds).trajectories
+
+    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
+        lengths = check_request(lengths, seeds, self._horizon)
+        order = np.argsort(-lengths, kind="stable")
+        batches = [order[first : first + self.num_envs] for first in range(0, order.size, self.num_envs)]
+        return join_observed([self._batch(lengths, seeds, rows) for rows in batches], order)
+
+    def starts(self, seeds: Sequence[int]) -> NDArray[Any]:
+        parts = [self._reset(list(seeds[i : i + self.num_envs])) for i in range(0, len(seeds), self.num_envs)]
+        return torch.cat(parts)[: len(seeds)].cpu().numpy()
+
+    def _reset(self, seeds: list[int]) -> torch.Tensor:
+        filled = seeds + [0] * (self.num_envs - len(seeds))
+        return self._envs.reset(torch.tensor(filled, dtype=torch.int64))
+
+    @torch.no_grad()
+    def _batch(self, lengths: NDArray[np.int64], seeds: Sequence[int], rows: NDArray[np.intp]) -> Observed:
+        """Collects the trajectories of some rows of a request."""
+        observations = [self._reset([int(seeds[row]) for row in rows])]
+        planned = torch.zeros(self.num_envs, dtype=torch.int64)
+        planned[: rows.size] = torch.as_tensor(lengths[rows])
+        planned = planned.to(observations[0].device)
+        steps, over, rewards = torch.zeros_like(planned), planned == 0, []
+        for t in range(int(lengths[rows[0]])):
+            seen, reward, terminated = self._envs.step(self._policy(observations[-1]))
+            observations.append(seen.clone())
+            rewards.append(torch.where(over | (planned <= t), 0.0, reward.double()))
+            steps += ~over & (planned > t)
+            over |= terminated.bool() & (planned > t)
+            if (t + 1) % self._look_every == 0 and bool((over | (planned <= t + 1)).all()):
+                break
+        taken, ended = (tensor.cpu().numpy()[: rows.size] for tensor in (steps, over))
+        numbers = torch.stack(rewards, dim=1).cpu().numpy()[: rows.size]
+        if not np.isfinite(numbers).all():
+            row, step = (int(place[0]) for place in np.nonzero(~np.isfinite(numbers)))
+            raise SimulationError(int(rows[row]), step, int(seeds[rows[row]]), f"the reward is {numbers[row, step]}")
+        flat = np.zeros((rows.size, int(lengths[rows[0]])))
+        flat[:, : numbers.shape[1]] = numbers
+        stacked = torch.stack(observations, dim=1).cpu().numpy()[: rows.size]
+        reached = np.arange(stacked.shape[1]) <= taken[:, None]
+        return Observed(Trajectories(flat, lengths[rows], taken), stacked[reached], ended)
