@@ -70,7 +70,7 @@ def test_strategies_plan_from_sums_what_they_plan_from_rewards(make):
         parts = [Trajectories(rng.normal(size=(part.trajectories, 12)), part.lengths) for part in other.parts]
         other.tell([summary(part, 12, np.zeros(12)) for part in ([batch] if make is Rido else parts)])
     assert other.spent == pytest.approx(one.spent, abs=12)
-    assert other.estimate().standard_error == pytest.approx(one.estimate().standard_error, rel=0.1)
+    assert other.estimate().standard_error == pytest.approx(one.estimate().standard_error, rel=0.2)
     with pytest.raises(ValueError, match="the rewards were not told, only summaries of them"):
         other.state()
 

@@ -78,9 +78,9 @@ def test_until_and_other_strategies(summing):
 
 
 def test_a_critic_in_jax_carries_the_estimate(summing):
-    """With the true value function only the variance of the first states is left.
+    """With the true value function only the variance of the first states is left, and little of it with Sobol resets.
 
-    Within 4.5 standard errors, one false alarm in 150,000.
+    Within 4.5 standard errors, one false alarm in 150,000 (in 2,000 with the 15 degrees of freedom of Sobol resets).
     """
     table = np.array([[float(value(s, h, 0.9)) for h in range(31)] for s in (0.0, 1.0)])
     curvature, constant = jnp.asarray(table[1] - table[0]), jnp.asarray(table[0])
@@ -90,7 +90,10 @@ def test_a_critic_in_jax_carries_the_estimate(summing):
 
     result = rido.evaluate(LQG, budget=3000, seed=0, critic=critic, max_resets=6000, **SETTINGS)
     among_starts = float(table[1, 30] - table[0, 30]) * 80**2 * math.sqrt(4 / 45)  # of a square of U[-80, 80]
-    assert result.standard_error == pytest.approx(among_starts / math.sqrt(6000), rel=0.05)
+    if summing:
+        assert result.standard_error == pytest.approx(among_starts / math.sqrt(6000), rel=0.05)
+    else:
+        assert result.standard_error < among_starts / math.sqrt(6000) / 5
     assert result.critic_gain > 2 and result.resets == 6000
     assert abs(result.value - expected_return(30, 0.9)) < 4.5 * result.standard_error
 
