@@ -14,7 +14,7 @@ import math
 import os
 import time
 import warnings
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -241,7 +241,8 @@ def fits(repetitions):
     """Why a ridge on random features and not boosted trees."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    from rido.critics.fitted import FeatureExtractor, Pilot, fit
+    from rido.critics.features import Sample
+    from rido.critics.regression import Basis, Normal
 
     simulator, pilots = bank("Pendulum"), max(2, repetitions // 60)
     rows, horizon = simulator.rewards.shape
@@ -259,14 +260,12 @@ def fits(repetitions):
         for number in range(pilots):
             chosen = np.random.default_rng(number).choice(rows, 14, replace=False)
             seen = simulator.observations[chosen]
-            pilot = Pilot(
+            pilot = Sample(
                 rido.Trajectories(simulator.rewards[chosen], np.full(14, horizon)),
                 np.zeros(14, dtype=bool),
                 seen.reshape(-1, seen.shape[-1]).astype(float),
-                False,
-                horizon,
-                gamma,
             )
+            basis = Basis(pilot, 1.5, agent_value=False, horizon=horizon, gamma=gamma)
             to_go = np.zeros((14, horizon + 1))
             for t in reversed(range(horizon)):
                 to_go[:, t] = simulator.rewards[chosen, t] + gamma * to_go[:, t + 1]
@@ -275,7 +274,7 @@ def fits(repetitions):
             trees.fit(np.column_stack([pilot.features, steps_to_go]), to_go.ravel())
             critics = {
                 "trees": lambda o, k, trees=trees: trees.predict(np.column_stack([o, k])),
-                "ridge": fit(pilot, FeatureExtractor(None, None)),
+                "ridge": partial(basis.value, Normal.of(basis, pilot, 0).solve(basis.free, 3e-4)),
             }
             test = np.setdiff1d(np.arange(600), chosen)
             flat = simulator.observations[test].reshape(-1, seen.shape[-1])
