@@ -25,7 +25,7 @@ from rido.critics.regression import Basis, Normal
 
 _SETTINGS = ((1.5, 3e-4), (4.0, 1e-3))  # length scale and penalty of each regression
 _MOST_ROWS = 300_000  # rows of features that are fitted on; later ones change a critic hardly
-_GROWTH = 1.15  # critics are fitted again when the rows have grown by this factor
+_GROWTH = 1.3  # critics are fitted again when the rows have grown by this factor
 
 
 class Learner:

@@ -16,7 +16,7 @@ from rido.core.scaling import scaled
 from rido.critics.base import Floats, Steps
 from rido.critics.features import Sample
 
-_WIDTH = 300  # random features at most
+_WIDTH = 150  # random features at most; twice as many gain 5% and take twice as long
 _LIMIT = 5.0  # standardised observations are clipped to this many deviations, so that no feature extrapolates far
 _FREE = 1e-9  # penalty of what is hardly shrunk: the constant and the agent's value
 _SLAB = 8192  # rows at once, so that temporary arrays stay small

@@ -25,7 +25,7 @@ BEYOND = ("oracle", "adaptive", "adaptive + critic")
 CRITIC_SHARE = 4
 """Runs without a critic for each run with one: fitting a critic in every run takes long."""
 
-FEWEST_CRITIC_RUNS = 10
+FEWEST_CRITIC_RUNS = 2  # fitting critics takes seconds
 
 
 def compare_strategies(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
