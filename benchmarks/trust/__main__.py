@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 from cells import Runs, outcome, run_cell, run_until, run_zero_widths
+from pages import claims_page, coverage_page, error_page, paragraphs, row, rule, zero_widths
 from sources import AGENTS, Source, population, record
 from validation import GAMMAS, problems
 
 import rido
-from pages import claims_page, coverage_page, error_page, paragraphs, row, rule, zero_widths
 from rido.study.zoo import ZOO
 
 DENSE = ("white", "AR(1) 0.9, discounted", "decaying noise", "start state", "shaping", "level", "LQG", "termination")

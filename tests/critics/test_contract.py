@@ -46,7 +46,9 @@ def fitted():
     observed = simulator().observe(np.full(20, HORIZON), range(1000, 1020))
     view = FeatureExtractor(simulator().observation_space, None)
     sample = Sample(observed.trajectories, observed.terminated, view(observed.observations))
-    learner = Learner(view, members=1, groups=2, horizon=HORIZON, gamma=GAMMA, price_of_starts=0.01, required=True)
+    learner = Learner(
+        view, members=1, groups=2, horizon=HORIZON, gamma=GAMMA, budget=100.0, resets=10_000.0, required=True
+    )
     learner.add(sample, np.arange(20) % 2)
     learner.learn()
     return learner.critic()

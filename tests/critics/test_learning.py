@@ -12,6 +12,7 @@ from rido.critics.learning import Learner
 from rido.critics.regression import Basis, Normal
 
 HORIZON, GAMMA = 8, 0.9
+EVERYTHING = dict(counts=np.ones(HORIZON, dtype=int), budget=1000.0, resets=1e9)  # is still to be collected
 
 
 def walks(rng, count, lengths=None):
@@ -28,7 +29,7 @@ def true_value(features, steps_to_go):
 
 
 def learner(**settings):
-    options = dict(members=1, groups=3, horizon=HORIZON, gamma=GAMMA, price_of_starts=0.01, required=False)
+    options = dict(members=1, groups=3, horizon=HORIZON, gamma=GAMMA, budget=100.0, resets=10_000.0, required=False)
     return Learner(FeatureExtractor(None, None), **{**options, **settings})
 
 
@@ -86,19 +87,17 @@ class TestCombination:
     def test_the_true_value_gets_all_and_noise_nothing(self):
         noise = np.random.default_rng(5)
         functions = [true_value, lambda features, steps_to_go: noise.normal(size=len(features))]
-        found = choose([self.signals(functions)[0]], price_of_starts=0.0, required=False)
+        found = choose([self.signals(functions)[0]], **EVERYTHING, required=False)
         np.testing.assert_allclose(found, [1.0, 0.0], atol=0.1)
 
     def test_half_of_the_value_counts_twice(self):
-        found = choose([self.signals([lambda f, k: true_value(f, k) / 2])[0]], price_of_starts=0.0, required=False)
+        found = choose([self.signals([lambda f, k: true_value(f, k) / 2])[0]], **EVERYTHING, required=False)
         np.testing.assert_allclose(found, [2.0], atol=0.1)
 
     def test_where_nothing_gains_nothing_is_used(self):
         noise = np.random.default_rng(6)
         functions = [lambda features, steps_to_go: 5 * noise.normal(size=len(features))]
-        used = [
-            choose([self.signals(functions, seed)[0]], price_of_starts=0.0, required=False).any() for seed in range(10)
-        ]
+        used = [choose([self.signals(functions, seed)[0]], **EVERYTHING, required=False).any() for seed in range(10)]
         assert sum(used) <= 1
 
     def test_forms_by_polarisation_are_the_weights_of_the_combination(self):

@@ -15,9 +15,9 @@ import pytest
 import rido
 from environments import Mortal
 from interrupted import act, never
-from pages import assert_text_fits, look_at, requests_of
 from rido.core.digits import with_interval
 from runfiles import edit
+from webpages import assert_text_fits, look_at, requests_of
 
 for package in ("starlette", "uvicorn", "jinja2"):
     pytest.importorskip(package, reason=f'{package} is missing: pip install "rido[watch]"')

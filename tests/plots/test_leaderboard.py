@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from helpers import needs
-from pages import assert_readable, assert_text_fits, look, requests_of
 from rido import Task, Trajectories
 from rido.evaluation.suite_race import SuiteRace
 from rido.plots.leaderboard import (
@@ -17,6 +16,7 @@ from rido.plots.leaderboard import (
     plot_scores,
     write_leaderboard,
 )
+from webpages import assert_readable, assert_text_fits, look, requests_of
 
 needs("jinja2", "report")
 needs("matplotlib", "report").use("Agg")

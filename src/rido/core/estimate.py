@@ -107,24 +107,29 @@ class Estimate:
     def from_replicates(cls, teams: "Sequence[Sequence[Moments]]") -> "Estimate":
         """Estimates the return from replicates, within which trajectories need not be independent.
 
-        The value is the mean of the replicates' own. Its standard error comes from their spread within a team. Skewness
-        is that of the trajectories' contributions as if these were independent.
+        The value is that of :meth:`from_moments`. Its variance is the sum of squared contributions as there, but of
+        whole replicates instead of trajectories. Skewness is that of the trajectories' contributions as if these were
+        independent.
 
         Args:
             teams: moments of the replicates of each team, at least two in each and as many in all of them.
         """
-        plain = cls.from_moments(*(union(team) for team in teams), same_means=False)
-        members, unit = rescale(*(member for team in teams for member in team))
-        values = np.array([member.discounts @ member.means for member in members]).reshape(len(teams), -1)
-        error = scaled_number(math.sqrt(float(values.var(axis=1, ddof=1).mean()) / values.size), unit)
-        value = scaled_number(float(values.mean()), unit)
+        unions = [union(team) for team in teams]
+        plain = cls.from_moments(*unions, same_means=False)
+        scaled_parts, unit = rescale(*unions, *(member for team in teams for member in team))
+        squares, members = 0.0, len(teams[0])
+        for index, together in enumerate(scaled_parts[: len(teams)]):
+            for member in scaled_parts[len(teams) + index * members :][:members]:
+                off = np.where(member.counts > 0, member.means - together.means, 0.0)
+                squares += float(together.discounts @ (member.counts / together.counts * off)) ** 2
+        variance = squares * members / (members - 1) / len(teams) ** 2
+        error = scaled_number(math.sqrt(variance), unit)
         if not 0 < error < math.inf or error <= _ROUNDING * plain.standard_error:
-            return replace(plain, value=value)
+            return plain
         return replace(
             plain,
-            value=value,
             standard_error=error,
-            degrees_of_freedom=float(values.size - len(teams)),
+            degrees_of_freedom=float(len(teams) * (members - 1)),
             largest_contribution=plain.largest_contribution * (error / plain.standard_error),
         )
 

@@ -2,16 +2,19 @@
 
 The residual of ``sum_j c_j V_j`` is ``R + sum_j c_j D_j`` with ``D_j = gamma V_j(s') - V_j(s)``. Its weights f_t are
 quadratic in c, and so is the variance ``sum_t f_t / n_t`` of any schedule: the best c for a schedule solves a linear
-system. Schedule and c are improved in turn. Subsets of the value functions compete on trajectories that were not used,
+system. Schedule and c are improved in turn, where a schedule is what was collected and the best use of what is left of
+the budget. Subsets of the value functions compete on trajectories that were not used,
 as plans do in :mod:`rido.strategies.planning`; no value function at all is one of them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rido.core.allocation import pool
 from rido.core.moments import Moments, RewardMoments, rescale, union
@@ -56,12 +59,16 @@ class Signals:
             self.moments[i, j].update(Trajectories(flat, rewards.lengths, rewards.steps))
 
 
-def choose(teams: Sequence[Signals], *, price_of_starts: float, required: bool) -> Floats:
+def choose(
+    teams: Sequence[Signals], *, counts: NDArray[np.int64], budget: float, resets: float, required: bool
+) -> Floats:
     """Coefficients of the value functions with the best lower bound of their gain over none.
 
     Args:
         teams: Signals of teams whose value functions were fitted on others.
-        price_of_starts: Transitions of the budget over resets: what the variance among starts adds.
+        counts: Samples of each step that all teams together have.
+        budget: Transitions to spend in all.
+        resets: Independent starts that the critic's expectation will come from.
         required: Whether some value function must be used, also where none seems to gain.
     """
     size = teams[0].size
@@ -70,7 +77,8 @@ def choose(teams: Sequence[Signals], *, price_of_starts: float, required: bool) 
     weights, unit = _quadratic(together, size, max(2, min(_FOLDS, full)))
     costs = np.maximum(together[0, 0].survival, 1 / (together[0, 0].counts + 1))
     spreads = [np.atleast_2d(np.cov(scaled(team.starts, -unit))) for team in teams if team.starts.shape[1] > 1]
-    starts = np.mean(spreads or [np.zeros((size - 1, size - 1))], axis=0) * price_of_starts
+    starts = np.mean(spreads or [np.zeros((size - 1, size - 1))], axis=0) / resets
+    plan = partial(_schedule, costs, counts, max(budget, float(costs @ counts)))
     everything = tuple(range(1, size))
     subsets = [(), *((j,) for j in everything), *([everything] if size > 2 else [])]
     number = len(weights)
@@ -79,14 +87,14 @@ def choose(teams: Sequence[Signals], *, price_of_starts: float, required: bool) 
     for fold in range(number):
         others = (total - weights[fold]) * number / (number - 1)
         for place, subset in enumerate(subsets):
-            coefficients, counts = _improve(others, costs, starts, subset)
-            scores[fold, place] = _variance(weights[fold] * number, counts, starts, coefficients)
+            coefficients, planned = _improve(others, plan, starts, subset)
+            scores[fold, place] = _variance(weights[fold] * number, planned, starts, coefficients)
     gains = scores - scores[:, :1]
     bounds = gains.mean(axis=0) + _MARGIN * gains.std(axis=0, ddof=1) / np.sqrt(number)
     best = 1 + int(bounds[1:].argmin())
     if not required and not bounds[best] < 0:
         return np.zeros(size - 1)
-    return _improve(total, costs, starts, subsets[best])[0][1:]
+    return _improve(total, plan, starts, subsets[best])[0][1:]
 
 
 def _quadratic(moments: dict[tuple[int, int], Moments], size: int, folds: int) -> tuple[Floats, int]:
@@ -99,30 +107,35 @@ def _quadratic(moments: dict[tuple[int, int], Moments], size: int, folds: int) -
     return forms, unit
 
 
-def _improve(form: Floats, costs: Floats, starts: Floats, subset: tuple[int, ...]) -> tuple[Floats, Floats]:
-    """Coefficients, with 1 for the rewards in front, and the counts of the best schedule for a budget of 1."""
+def _improve(
+    form: Floats, plan: Callable[[Floats, Floats], Floats], starts: Floats, subset: tuple[int, ...]
+) -> tuple[Floats, Floats]:
+    """Coefficients, with 1 for the rewards in front, and the counts of their schedule."""
     coefficients = np.zeros(len(form))
     coefficients[0] = 1.0
     used = list(subset)
     coefficients[used] = 1 / max(len(used), 1)
     for _ in range(_ROUNDS if used else 0):
-        inverse = 1 / _schedule(form, costs, coefficients)
+        inverse = 1 / plan(form, coefficients)
         matrix = form @ inverse
         matrix[1:, 1:] += starts
         values, vectors = np.linalg.eigh(matrix[np.ix_(used, used)])
         values = np.where(values > _RIDGE * max(values[-1], 0.0), values, np.inf)
         solved = -vectors @ ((vectors.T @ matrix[used, 0]) / values)
         coefficients[used] = np.clip(solved, -_LARGEST, _LARGEST)
-    return coefficients, _schedule(form, costs, coefficients)
+    return coefficients, plan(form, coefficients)
 
 
-def _schedule(form: Floats, costs: Floats, coefficients: Floats) -> Floats:
+def _schedule(costs: Floats, counts: NDArray[np.int64], budget: float, form: Floats, coefficients: Floats) -> Floats:
+    """Samples of each step when the budget is spent, those that there are included."""
     pooled = pool(np.einsum("i,ijt,j->t", coefficients, form, coefficients), costs)
     root = np.sqrt(np.maximum(pooled, _LEAST_SHARE * pooled.mean()))
     if not root.any():
         root = np.ones_like(root)
-    counts: Floats = root / (costs @ root)
-    return counts
+    missing = np.maximum(budget * root / (costs @ root) - counts, 0.0)
+    left = budget - float(costs @ counts)
+    planned: Floats = counts + (missing * left / (costs @ missing) if left > 0 else 0.0)
+    return planned
 
 
 def _variance(form: Floats, counts: Floats, starts: Floats, coefficients: Floats) -> float:

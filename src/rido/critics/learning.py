@@ -37,7 +37,8 @@ class Learner:
         groups: Number of groups in all.
         horizon: Number of time steps T.
         gamma: Discount factor.
-        price_of_starts: Transitions of the budget over resets.
+        budget: Transitions to spend in all.
+        resets: Independent starts that a critic's expectation will come from.
         required: Whether a critic must be used, also where none seems to gain.
     """
 
@@ -49,12 +50,13 @@ class Learner:
         groups: int,
         horizon: int,
         gamma: float,
-        price_of_starts: float,
+        budget: float,
+        resets: float,
         required: bool,
     ) -> None:
         self._extractor, self._members = extractor, members
         self._horizon, self._gamma = horizon, gamma
-        self._price, self._required = price_of_starts, required
+        self._budget, self._resets, self._required = budget, resets, required
         self._samples: list[list[Sample]] = [[] for _ in range(groups)]
         self._applied: list[list[_Applied]] = [[] for _ in range(groups)]  # to the first samples
         self._sums: list[list[Normal]] = [[] for _ in range(groups // members)]  # by team and setting
@@ -99,7 +101,10 @@ class Learner:
         if again:
             signals = [self._signals(team) for team in teams]
             others = [[signals[other] for other in teams if other != team] for team in teams]
-            options: dict[str, Any] = dict(price_of_starts=self._price, required=self._required)
+            counts = np.sum([one.moments[0, 0].counts for one in signals], axis=0)
+            options: dict[str, Any] = dict(
+                counts=counts, budget=self._budget, resets=self._resets, required=self._required
+            )
             self._shares = [choose(group, **options) for group in others]
             if sum(shares.any() for shares in self._shares) <= len(teams) / 2:  # by chance, if most teams gain nothing
                 self._shares = [np.zeros_like(shares) for shares in self._shares]

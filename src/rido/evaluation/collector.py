@@ -37,7 +37,7 @@ from rido.simulators.sobol import SobolPoints
 from rido.storage.runfile import (
     AGENT_DISCOUNT,
     FITTED_CRITIC,
-    PRICE_OF_STARTS,
+    INDEPENDENT_STARTS,
     SOBOL_RESETS,
     Milestone,
     Piece,
@@ -162,20 +162,19 @@ class Collector:
         """Returns trajectories of these lengths with the features that critics learn from."""
         return sample_of(self._collect(lengths, groups, extractor, bar))
 
-    def begin_learning(self, extractor: FeatureExtractor, *, budget: int, resets: int) -> float:
-        """Notes what critics will learn from; returns the price of their variance among starts.
+    def begin_learning(self, extractor: FeatureExtractor, *, resets: int) -> float:
+        """Notes what critics will learn from; returns the independent starts that their expectation will come from.
 
         Args:
             extractor: makes the features.
-            budget: transitions to spend.
             resets: the most that there will be.
         """
-        price = budget / resets / (_SOBOL_GAIN if describe(self._simulator).takes_points else 1.0)
+        worth = resets * (_SOBOL_GAIN if describe(self._simulator).takes_points else 1.0)
         if self._record is None:
-            return price
+            return worth
         if extractor.agent is not None:
             self._record.get_or_set(AGENT_DISCOUNT, extractor.agent.discount)
-        return float(self._record.get_or_set(PRICE_OF_STARTS, price))
+        return float(self._record.get_or_set(INDEPENDENT_STARTS, worth))
 
     def use(self, learner: Learner) -> None:
         """Takes the critic that has been learned so far; a run that goes on must have learned the same."""

@@ -225,8 +225,8 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
     collector.critic = choice.critic
     learner = None
     if choice.extractor is not None:
-        price = collector.begin_learning(choice.extractor, budget=strategy.budget, resets=task.affordable_resets)
-        learner = make_learner(choice, strategy, price)
+        resets = collector.begin_learning(choice.extractor, resets=task.affordable_resets)
+        learner = make_learner(choice, strategy, resets)
     pace, goals = Pace(task.timing, strategy.horizon, collector, task.reserve), deque(task.goals[1:])
     while (schedule := ask_for_goals(strategy, goals, pace.ask)) is not None:
         if not collector.summing:
@@ -253,7 +253,7 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
     return strategy
 
 
-def make_learner(choice: CriticChoice, strategy: Strategy, price_of_starts: float) -> Learner:
+def make_learner(choice: CriticChoice, strategy: Strategy, resets: float) -> Learner:
     """Returns what learns the critics of a strategy's teams."""
     assert choice.extractor is not None
     return Learner(
@@ -262,7 +262,8 @@ def make_learner(choice: CriticChoice, strategy: Strategy, price_of_starts: floa
         groups=strategy.division.groups,
         horizon=strategy.horizon,
         gamma=strategy.gamma,
-        price_of_starts=price_of_starts,
+        budget=strategy.budget,
+        resets=resets,
         required=choice.name == "fit",
     )
 

@@ -26,9 +26,9 @@ from rido.storage.runfile import (
     AGENT_DISCOUNT,
     COMPARISON,
     FITTED_CRITIC,
+    INDEPENDENT_STARTS,
     NORMALISATION,
     NOTES,
-    PRICE_OF_STARTS,
     REMARKS,
     REWARD_RANGE,
     SOBOL_RESETS,
@@ -98,7 +98,7 @@ def read_run(path: str | Path) -> RecordedRun:
         raise RunFileError(f"run file {path} lacks trajectories of its finished rounds; resume the run first")
     replayed, complete, moments = replay(configuration, milestones, rounds, [starts for starts, _ in resets])
     plain = RewardMoments(configuration["horizon"], gamma=configuration["gamma"])
-    for name in (FITTED_CRITIC, AGENT_DISCOUNT, PRICE_OF_STARTS, SOBOL_RESETS, PRICE_OF_STARTS, SOBOL_RESETS):
+    for name in (FITTED_CRITIC, AGENT_DISCOUNT, INDEPENDENT_STARTS, SOBOL_RESETS):
         configuration.pop(name, None)
     notes, remarks = configuration.pop(NOTES, []), configuration.pop(REMARKS, [])
     normalisation = configuration.pop(NORMALISATION, "")

@@ -20,7 +20,7 @@ from rido.evaluation.collector import means_of_replicates, sample_of
 from rido.evaluation.extension import ask_for_goals, recorded_goals
 from rido.evaluation.loop import make_learner, reset_reserve
 from rido.policies.base import ValueFunction
-from rido.storage.runfile import AGENT_DISCOUNT, PRICE_OF_STARTS, SOBOL_RESETS, Milestone, Piece
+from rido.storage.runfile import AGENT_DISCOUNT, INDEPENDENT_STARTS, SOBOL_RESETS, Milestone, Piece
 from rido.strategies import Oracle, Strategy
 from rido.strategies.names import STRATEGIES
 
@@ -86,7 +86,7 @@ def _ask_and_tell(
         discount = configuration.get(AGENT_DISCOUNT)
         agent = None if discount is None else AgentCritic(ValueFunction(np.asarray, discount))
         choice = CriticChoice(configuration["critic"], extractor=FeatureExtractor(None, agent))
-        learner = make_learner(choice, strategy, configuration[PRICE_OF_STARTS])
+        learner = make_learner(choice, strategy, configuration[INDEPENDENT_STARTS])
     estimates: list[Estimate] = []
     starts = np.zeros(0)
     for milestone, pieces in zip(milestones, rounds, strict=True):

@@ -24,9 +24,9 @@ __all__ = [
     "COMPARISON",
     "EXTENSIONS",
     "FITTED_CRITIC",
+    "INDEPENDENT_STARTS",
     "NORMALISATION",
     "NOTES",
-    "PRICE_OF_STARTS",
     "REWARD_RANGE",
     "SOBOL_RESETS",
     "Milestone",
@@ -58,8 +58,8 @@ REWARD_RANGE = "reward_range"
 AGENT_DISCOUNT = "agent discount"
 """Name in the configuration of the discount of the agent's value function, where critics learn from it."""
 
-PRICE_OF_STARTS = "price of starts"
-"""Name in the configuration of what the variance of a critic among starts costs, where critics learn."""
+INDEPENDENT_STARTS = "independent starts"
+"""Name in the configuration of how many independent starts the resets of a critic are worth, where critics learn."""
 
 SOBOL_RESETS = "replicates of resets"
 """Name in the configuration of the number of sequences from which resets take their points; 0 for random resets."""
