@@ -14,7 +14,7 @@ True
 import rido.core._path  # noqa: F401 - before anything else
 from rido.core.allocation import allocate
 from rido.core.estimate import Estimate
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.evaluation.compare import compare

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import rido
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.critics.base import signal_of_values
 from rido.critics.combination import Signals, choose, residuals
 from rido.critics.features import FeatureExtractor, Sample

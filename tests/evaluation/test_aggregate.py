@@ -9,7 +9,7 @@ from scipy import stats
 
 from helpers import random_batch
 from rido.core.estimate import Estimate
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories
 from rido.evaluation.aggregate import interquartile_mean, probability_of_improvement, weighted_sum
 

@@ -8,7 +8,7 @@ import pytest
 import rido
 from environments import Mortal
 from rido.core.estimate import Estimate
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.evaluation.compare import read_comparison
 from rido.evaluation.recorded import read_run
 from rido.simulators.sobol import SobolPoints

@@ -18,13 +18,14 @@ class Trajectories:
 
     Args:
         rewards: shape (trajectories, at least the longest length), where entries beyond a trajectory's length are
-            ignored; or one-dimensional, the planned steps of one trajectory after the other.
+            ignored; or one-dimensional, the planned steps of one trajectory after the other. Rewards with d components
+            have shape (trajectories, at least the longest length, d); see also :meth:`from_flat`.
         lengths: planned length of each trajectory.
         steps: transitions that each trajectory took, fewer than planned where the environment ended it; the
             planned lengths if not given.
 
     Attributes:
-        flat: rewards of the planned steps of one trajectory after the other (read-only).
+        flat: rewards of the planned steps of one trajectory after the other, shape (steps,) or (steps, d) (read-only).
         lengths: planned length of each trajectory (read-only).
         steps: transitions that each trajectory took (read-only).
 
@@ -39,7 +40,24 @@ class Trajectories:
     steps: NDArray[np.int64]
 
     def __init__(self, rewards: ArrayLike, lengths: ArrayLike, steps: ArrayLike | None = None) -> None:
-        lengths = checks.counts("lengths", lengths).copy()
+        flat, lengths = np.array(rewards, dtype=np.float64), checks.counts("lengths", lengths).copy()
+        if flat.ndim > 1:
+            if flat.ndim > 3 or flat.shape[0] != lengths.size or flat.shape[1] < lengths.max():
+                raise ValueError(
+                    f"rewards must have a row for each of {lengths.size} trajectories and at least {lengths.max()} "
+                    f"columns, got shape {flat.shape}"
+                )
+            flat = flat[np.arange(flat.shape[1]) < lengths[:, None]]
+        self._set(flat, lengths, steps)
+
+    @classmethod
+    def from_flat(cls, flat: NDArray[np.float64], lengths: ArrayLike, steps: ArrayLike | None = None) -> "Trajectories":
+        """Returns trajectories whose rewards come as :attr:`flat`, shape (steps,) or (steps, d)."""
+        made = cls.__new__(cls)
+        made._set(np.array(flat, dtype=np.float64), checks.counts("lengths", lengths).copy(), steps)
+        return made
+
+    def _set(self, flat: NDArray[np.float64], lengths: NDArray[np.int64], steps: ArrayLike | None) -> None:
         steps = lengths if steps is None else checks.counts("steps", steps).copy()
         if lengths.min() < 1:
             raise ValueError(f"lengths must be at least 1, got 0 for trajectory {int(lengths.argmin())}")
@@ -48,23 +66,16 @@ class Trajectories:
         if (steps > lengths).any():
             row = int((steps > lengths).argmax())
             raise ValueError(f"steps must be at most the planned length {lengths[row]}, got {steps[row]}")
-        flat = np.array(rewards, dtype=np.float64)
-        if flat.ndim == 2:
-            if flat.shape[0] != lengths.size or flat.shape[1] < lengths.max():
-                raise ValueError(
-                    f"rewards must have a row for each of {lengths.size} trajectories and at least {lengths.max()} "
-                    f"columns, got shape {flat.shape}"
-                )
-            flat = flat[np.arange(flat.shape[1]) < lengths[:, None]]
-        if flat.shape != (lengths.sum(),):
+        if flat.ndim not in (1, 2) or len(flat) != lengths.sum():
             raise ValueError(f"rewards must hold {lengths.sum()} planned steps, got shape {flat.shape}")
         if steps is not lengths:
             flat[positions(lengths) >= np.repeat(steps, lengths)] = 0
         if not np.isfinite(flat).all():
-            first = int(np.argmin(np.isfinite(flat)))
+            first, *component = np.argwhere(~np.isfinite(flat))[0].tolist()
             row = int(np.searchsorted(np.cumsum(lengths), first, side="right"))
             raise ValueError(
-                f"rewards must be finite, got {flat[first]} in trajectory {row} at step {positions(lengths)[first]}"
+                f"rewards must be finite, got {flat[(first, *component)]} in trajectory {row} at step "
+                f"{positions(lengths)[first]}"
             )
         for name, array in (("flat", flat), ("lengths", lengths), ("steps", steps)):
             array.flags.writeable = False
@@ -89,13 +100,13 @@ class Trajectories:
 
     def select(self, rows: NDArray[np.bool_]) -> "Trajectories":
         """Returns the trajectories for which ``rows`` is true."""
-        return Trajectories(self.flat[np.repeat(rows, self.lengths)], self.lengths[rows], self.steps[rows])
+        return Trajectories.from_flat(self.flat[np.repeat(rows, self.lengths)], self.lengths[rows], self.steps[rows])
 
 
 def concatenate(batches: "list[Trajectories]") -> Trajectories:
     """Returns all trajectories of several batches as one, in their order."""
     parts = ([getattr(batch, name) for batch in batches] for name in ("flat", "lengths", "steps"))
-    return Trajectories(*map(np.concatenate, parts))
+    return Trajectories.from_flat(*map(np.concatenate, parts))
 
 
 def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]:
@@ -105,7 +116,7 @@ def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]
 
 def pad(flat: NDArray[np.float64], lengths: NDArray[np.int64], width: int) -> NDArray[np.float64]:
     """Returns trajectories that are stored one after the other as rows, filled up with zeros."""
-    rows = np.zeros((lengths.size, width))
+    rows = np.zeros((lengths.size, width, *flat.shape[1:]))
     rows[np.arange(width) < lengths[:, None]] = flat
     return rows
 

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.allocation import pool
-from rido.core.moments import Moments, RewardMoments, rescale, union
+from rido.core.moments import Moments, rescale, union
+from rido.core.reward_moments import RewardMoments
 from rido.core.scaling import scaled
 from rido.core.trajectories import Trajectories
 from rido.critics.base import Floats

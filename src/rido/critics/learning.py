@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.core.scaling import excess_exponent, scaled
 from rido.core.trajectories import Trajectories, concatenate
 from rido.critics.base import Critic, Floats, Steps, signal_of_values

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
-from rido.core.moments import Moments, RewardMoments
+from rido.core.moments import Moments
+from rido.core.reward_moments import RewardMoments
 from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary, SummedMoments

@@ -11,7 +11,7 @@ from typing import Any
 from rido.core import checks
 from rido.core.digits import with_interval
 from rido.core.estimate import Estimate
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.evaluation.aggregate import interquartile_mean, probability_of_improvement, weighted_sum
 from rido.evaluation.comparison import Comparison, half_width_at
 from rido.evaluation.paired import PairedRewards

@@ -12,7 +12,7 @@ import numpy as np
 
 from rido.core.digits import with_interval
 from rido.core.estimate import Estimate
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import count_reached
 from rido.evaluation.compare import read_comparison

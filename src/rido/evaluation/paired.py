@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, concatenate
 from rido.strategies.diagnostics import interval_warnings
 from rido.strategies.division import Division

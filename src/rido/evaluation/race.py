@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.estimate import Estimate
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.evaluation.comparison import Comparison, Exit, bounds_at

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
 from rido.core.guarantee import guaranteed_interval
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
 from rido.critics.selection import RESET_SHARE

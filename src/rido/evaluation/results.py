@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.estimate import Estimate, satterthwaite
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.core.scaling import excess_exponent, scaled_number
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories

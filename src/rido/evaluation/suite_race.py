@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.allocation import Array
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, positions
 from rido.evaluation.comparison import half_width_at
 from rido.evaluation.leaderboard import Leaderboard, Task

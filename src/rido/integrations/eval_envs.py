@@ -19,7 +19,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import is_image_space
 
 from rido.core.estimate import Estimate
-from rido.core.moments import RewardMoments
+from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, concatenate, count_reached
 from rido.simulators.base import Capabilities, Observed
 from rido.simulators.factory import import_environment, resolve_horizon

@@ -10,7 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from rido.core import checks
 from rido.core.estimate import Estimate
 from rido.core.guarantee import guaranteed_interval
-from rido.core.moments import Moments, RewardMoments, union
+from rido.core.joint import JointEstimate
+from rido.core.moments import Moments, union
+from rido.core.reward_moments import Metric, RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary, SummedMoments
 from rido.core.trajectories import Trajectories, concatenate
@@ -36,6 +38,7 @@ class Strategy(ABC):
         moments: what the rewards told so far say.
         options: the strategy's own settings, as plain numbers, strings and lists.
         division: how trajectories are divided into groups.
+        leading: the component that :meth:`estimate` is about, where rewards have several.
     """
 
     horizon: int
@@ -43,6 +46,8 @@ class Strategy(ABC):
     moments: Moments
     options: dict[str, Any]
     division = Division()
+    leading = 0
+    _metric: Metric = None
     _budget = 0
     _least_trajectories = 1  # full-length trajectories that the budget must pay for
 
@@ -61,7 +66,7 @@ class Strategy(ABC):
                     f"transitions, got {self._budget}"
                 )
             self.gamma = checks.discount("gamma", gamma)
-            self.moments = RewardMoments(self.horizon, gamma=self.gamma)
+            self.moments = self._moments()
             self.divide()
             self._begin()
         elif (horizon, budget, gamma) != (None, None, None):
@@ -98,13 +103,21 @@ class Strategy(ABC):
                 f"budget must pay for {least // self.horizon} full-length trajectories with "
                 f"{'Sobol starts' if replicated else 'a fitted critic'}, {least} transitions, got {self.budget}"
             )
-        self._groups: list[Moments] = [
-            RewardMoments(self.horizon, gamma=self.gamma) for _ in range(self.division.groups)
-        ]
+        self._groups: list[Moments] = [self._moments() for _ in range(self.division.groups)]
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
         return Division.of(TEAMS if cross_fitted else 1, affordable, replicated=replicated, cross_fitted=cross_fitted)
+
+    def serve(self, metric: Metric, leading: int = 0) -> None:
+        """Says what plans serve where rewards have several components; may be called before the first ``ask()``.
+
+        Args:
+            metric: weight of each component's variance; "scaled" for one over the variance of its return.
+            leading: the component that :meth:`estimate` is about.
+        """
+        self._metric, self.leading = metric, leading
+        self.divide(replicated=self.division.replicated, cross_fitted=self.division.cross_fitted)
 
     @property
     def begun(self) -> bool:
@@ -214,7 +227,19 @@ class Strategy(ABC):
                 f"strategy must plan at least {self.division.groups} full-length trajectories with Sobol starts, but "
                 f"{type(self).__name__.lower()!r} planned fewer: use strategy 'adaptive' or 'uniform', or random starts"
             )
-        return self.division.estimate(self._groups)
+        return self.division.estimate(self._leading_groups())
+
+    def joint(self) -> JointEstimate:
+        """Returns the estimates of all components, where rewards have several."""
+        teams = [self.division.team(index, self._groups) for index in range(self.division.teams)]
+        known = [team for team in teams if all(group.counts[-1] for group in team)]
+        return JointEstimate.from_teams(known or teams, same_means=not self.division.cross_fitted)  # type: ignore[arg-type]
+
+    def _leading_groups(self) -> list[Moments]:
+        return [
+            group.component(self.leading) if isinstance(group, RewardMoments) and group.components > 1 else group
+            for group in self._groups
+        ]
 
     def variance(self, weights: ArrayLike) -> float:
         """Returns the variance that the estimate would have, by what was collected, if these were the true f_t."""
@@ -267,7 +292,7 @@ class Strategy(ABC):
         for batch in zip(rewards, np.split(lengths, rows), np.split(steps, rows), strict=True):
             if batch[1].size:
                 self.ask()
-                self.tell(Trajectories(*batch))
+                self.tell(Trajectories.from_flat(*batch))
 
     def _rewards(self) -> list[Trajectories]:
         batches = [batch for batch in self._told if isinstance(batch, Trajectories)]
@@ -276,11 +301,15 @@ class Strategy(ABC):
         return batches
 
     def _moments_of(self, batches: Sequence[Trajectories | Summary]) -> Moments:
-        kind = SummedMoments if isinstance(batches[0], Summary) else RewardMoments
-        moments: Moments = kind(self.horizon, gamma=self.gamma)
+        moments = self._moments(summed=isinstance(batches[0], Summary))
         for batch in batches:
             moments.update(batch)
         return moments
+
+    def _moments(self, *, summed: bool = False) -> Moments:
+        if summed:
+            return SummedMoments(self.horizon, gamma=self.gamma)
+        return RewardMoments(self.horizon, gamma=self.gamma, metric=self._metric)
 
     @abstractmethod
     def _plan(self, left: int) -> Schedule | None:

@@ -116,7 +116,7 @@ class Division:
             scaled, _ = rescale(*team, union(team))
             *members, together = scaled
             tails = np.array([tail_sums(member.discounts * member.means) for member in members])
-            found += tails.var(axis=0, ddof=1)
+            found += together.over_components(tails.var(axis=0, ddof=1))
             weights = together.weights()
             expected += np.mean([tail_sums(weights / member.counts) for member in members], axis=0)
         shares = np.divide(found, expected, out=np.ones_like(found), where=expected > 0)

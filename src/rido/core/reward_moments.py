@@ -1,0 +1,243 @@
+"""RewardMoments: the moments of rewards of which all are kept."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.allocation import Array, tail_sums
+from rido.core.moments import Contributions, Covariance, Moments
+from rido.core.scaling import scaled
+from rido.core.trajectories import Trajectories, count_reached, pad
+
+Metric = Literal["scaled"] | Sequence[float] | None
+
+_CONSTANT = 1e-20  # a component did not vary if the variance of its return is below this share of its square
+_ROOM = 64  # exponent by which rewards are scaled down where their sum overflows
+_SLAB = 1 << 18  # rewards processed at once, so that temporary arrays stay in the cache
+
+
+class RewardMoments(Moments):
+    """Means, variances and the weights f_t of rewards from trajectories of mixed lengths.
+
+    Rewards may have several components. Then inner products take the place of products, so that all weights and
+    variances are sums over the components, each multiplied by its entry of the metric: ``sum_t f_t / n_t`` is the
+    expected squared distance of the estimated returns from the true ones.
+
+    All rewards are kept, not T x T tables of their products. The inner sum of f_t is then a cumulative sum from the
+    end of each trajectory, so weights cost O(transitions) time and memory for any horizon. Means are subtracted
+    before anything is squared, so a large common offset of the rewards costs no digits.
+
+    Args:
+        horizon: number of time steps T.
+        gamma: discount factor in (0, 1].
+        metric: weight of each component in inner products; "scaled" for one over the variance of its return. If not
+            given, all are 1.
+
+    Example:
+        >>> moments = RewardMoments(2, gamma=1.0)
+        >>> moments.update(Trajectories([[1.0, 5.0], [3.0, 9.0], [5.0, 0.0]], lengths=[2, 2, 1]))
+        >>> moments.counts, moments.means
+        (array([3, 2]), array([3., 7.]))
+        >>> moments.weights()
+        array([12.,  8.])
+    """
+
+    def __init__(self, horizon: int, *, gamma: float, metric: Metric = None) -> None:
+        super().__init__(horizon, gamma=gamma)
+        self._metric: Metric = metric
+        self._sums = np.zeros(self.horizon)  # with several components one row for each, as all rewards have
+        self._largest = np.zeros(self.horizon)  # reward of each step, in size
+        # Rows grouped by the number of bits of their length, so that padding at most doubles the memory.
+        self._blocks: dict[int, list[tuple[Array, NDArray[np.int64]]]] = {}
+
+    def empty(self) -> Self:
+        return type(self)(self.horizon, gamma=self.gamma, metric=self._metric)
+
+    def update(self, trajectories: Trajectories) -> None:
+        if trajectories.lengths.max() > self.horizon:
+            raise ValueError(
+                f"trajectories must be no longer than the horizon {self.horizon}, got {trajectories.lengths.max()}"
+            )
+        self._planned += trajectories.counts(self.horizon)
+        self._taken += count_reached(trajectories.steps, self.horizon)
+        bits = np.frexp(trajectories.lengths.astype(np.float64))[1]
+        for bit in np.unique(bits).tolist():
+            part = trajectories.select(bits == bit)
+            rows = pad(part.flat, part.lengths, min((1 << bit) - 1, self.horizon))
+            if rows.ndim > 2:
+                rows = np.ascontiguousarray(np.moveaxis(rows, -1, 0))
+            if self._sums.ndim < rows.ndim - 1:
+                self._sums, self._largest = np.zeros((2, len(rows), self.horizon))
+            largest = self._largest[..., : rows.shape[-1]]
+            np.maximum(largest, np.maximum(rows.max(axis=-2), -rows.min(axis=-2)), out=largest)
+            with np.errstate(over="ignore", invalid="ignore"):
+                self._sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
+            self._blocks.setdefault(bit, []).append((rows, part.lengths))
+
+    def merge(self, other: "RewardMoments") -> None:
+        if (other.horizon, other.gamma) != (self.horizon, self.gamma):
+            raise ValueError(
+                f"other must have horizon {self.horizon} and gamma {self.gamma}, got {other.horizon} and {other.gamma}"
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._sums = self._sums + other._sums
+        self._largest = np.maximum(self._largest, other._largest)
+        self._planned += other._planned
+        self._taken += other._taken
+        for bit, blocks in other._blocks.items():
+            self._blocks.setdefault(bit, []).extend(blocks)
+
+    @property
+    def sizes(self) -> tuple[float, float]:
+        return float((self._largest * self.discounts).max()), float(self._largest.max())
+
+    def in_units(self, exponent: int) -> Self:
+        other = type(self)(self.horizon, gamma=1.0, metric=self._metric)
+        other._planned, other._taken = self._planned, self._taken
+        other._range_scale = scaled(self.discounts, -exponent)
+        other._sums = np.zeros_like(self._sums)
+        for bit, blocks in self._blocks.items():
+            for rows, lengths in blocks:
+                rows = scaled(rows * self.discounts[: rows.shape[-1]], -exponent)
+                other._sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
+                other._blocks.setdefault(bit, []).append((rows, lengths))
+        return other
+
+    @property
+    def means(self) -> Array:
+        if not np.isfinite(self._sums).all():  # the sums overflow, the means do not
+            sums = np.zeros_like(self._sums)
+            for rows in (rows for blocks in self._blocks.values() for rows, _ in blocks):
+                sums[..., : rows.shape[-1]] += scaled(rows, -_ROOM).sum(axis=-2)
+            return scaled(sums / self._planned, _ROOM)
+        with np.errstate(invalid="ignore"):
+            means: Array = self._sums / self._planned
+        return means
+
+    def _squares(self) -> Array:
+        squares = np.zeros_like(self._sums)
+        for rows, _ in self._centred():
+            squares[..., : rows.shape[-1]] += np.einsum("...it,...it->...t", rows, rows)
+        return self.over_components(squares)
+
+    def _squares_and_products(self, covariance: Covariance) -> tuple[Array, Array]:
+        squares, products = np.zeros((2, *self._sums.shape))
+        divisors = self._planned - 1 if covariance == "paired" else self._planned
+        offsets = np.zeros_like(self._sums) if covariance == "paired" else self.means
+        scale = self.discounts / divisors
+        for rows, reached in self._centred():
+            width = rows.shape[-1]
+            squares[..., :width] += np.einsum("...it,...it->...t", rows, rows)
+            later = (rows + offsets[..., None, :width] * reached) * scale[:width]
+            products[..., :width] += np.einsum("...it,...it->...t", rows, tail_sums(later) - later)
+        return self.over_components(squares), self.over_components(products)
+
+    def weights_by_fold(self, folds: int) -> Array:
+        self._require_pairs("weights")
+        # f_t = sum_i y_it (y_it / (n_t - 1) + 2 sum_{u>t} y_iu / (n_u - 1)) with discounted, centred rewards y.
+        weights = np.zeros((folds, self.horizon))
+        scale = self.discounts / (self._planned - 1)
+        fold = np.empty(self.lengths.size, dtype=np.int64)
+        fold[np.argsort(-self.lengths, kind="stable")] = np.arange(fold.size) % folds  # equally many of each length
+        first = 0
+        for rows, _ in self._centred():
+            width, count = rows.shape[-1], rows.shape[-2]
+            own = rows * scale[:width]
+            terms = rows * (2 * tail_sums(own) - own) * self.discounts[:width]
+            members = fold[first : first + count] == np.arange(folds)[:, None]
+            weights[:, :width] += members @ self.over_components(terms)
+            first += count
+        return weights
+
+    @property
+    def largest_deviation(self) -> float:
+        tails = tail_sums((self.full_length - self.means[..., None, :]) * self.discounts)
+        if tails.ndim == 2:
+            return float(np.abs(tails).max(initial=0.0))
+        return math.sqrt(float(self.over_components(tails**2).max(initial=0.0)))
+
+    @property
+    def components(self) -> int:
+        """Number of components of the rewards."""
+        return len(self._sums) if self._sums.ndim > 1 else 1
+
+    def component(self, index: int) -> "RewardMoments":
+        """Returns the moments of one component."""
+        part = RewardMoments(self.horizon, gamma=self.gamma)
+        part._planned, part._taken, part._range_scale = self._planned, self._taken, self._range_scale
+        part._sums, part._largest = self._sums[index], self._largest[index]
+        part._blocks = {
+            bit: [(rows[index], lengths) for rows, lengths in blocks] for bit, blocks in self._blocks.items()
+        }
+        return part
+
+    def over_components(self, values: Array) -> Array:
+        """Returns the sum over components, each times its entry of the metric; values without components as they are.
+
+        Args:
+            values: an array whose first axis is that of the components, if there are several.
+        """
+        if self._sums.ndim == 1:
+            return values
+        total: Array = np.tensordot(self.metric, values, axes=1)
+        return total
+
+    @property
+    def metric(self) -> Array:
+        """Weight of each component in inner products."""
+        if self._metric is None:
+            return np.ones(len(self._sums))
+        if not isinstance(self._metric, str):
+            return np.asarray(self._metric)
+        spread = (self.full_length @ self.discounts).var(axis=-1, ddof=1)
+        varied = spread > _CONSTANT * (self.means @ self.discounts) ** 2
+        inverse: Array = np.divide(1.0, spread, out=np.zeros_like(spread), where=varied)
+        return inverse
+
+    def terms(self, coefficients: Array, centre: Array) -> Array:
+        """Returns the contribution x_i of each trajectory, see :meth:`contributions`; a row for each component."""
+        parts = [rows @ coefficients[: rows.shape[-1]] for rows, _ in self._centred(centre)]
+        return np.concatenate(parts, axis=-1)
+
+    def contributions(self, coefficients: Array, centre: Array) -> Contributions:
+        terms = self.terms(coefficients, centre)
+        lengths, size = self.lengths, self.horizon + 1
+        return Contributions(
+            np.bincount(lengths, terms**2, size).astype(np.float64),
+            np.bincount(lengths, minlength=size),
+            float(np.sum(terms**3)),
+            float(np.sum(terms**4)),
+            float(terms[np.abs(terms).argmax()]),
+        )
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Planned length of each trajectory, in the order in which they are kept."""
+        return np.concatenate([lengths for blocks in self._blocks.values() for _, lengths in blocks])
+
+    @property
+    def full_length(self) -> Array:
+        """Rewards of the trajectories that were planned to the horizon, one row each."""
+        blocks = self._blocks.get(self.horizon.bit_length(), [])
+        rows = [rows[..., lengths == self.horizon, :] for rows, lengths in blocks]
+        return np.concatenate(rows, axis=-2) if rows else np.zeros((*self._sums.shape[:-1], 0, self.horizon))
+
+    def _centred(self, centre: Array | None = None) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
+        """Yields blocks of rows: rewards less the centre of their step, and which steps were planned.
+
+        The centres are the means if not given. Entries after a trajectory's planned length are zero.
+        """
+        means = self.means if centre is None else centre
+        for blocks in self._blocks.values():
+            if len(blocks) > 1:
+                rows, lengths = zip(*blocks, strict=True)
+                blocks[:] = [(np.concatenate(rows, axis=-2), np.concatenate(lengths))]
+            together, planned = blocks[0]
+            width = together.shape[-1]
+            slab = max(1, _SLAB // width)
+            for start in range(0, planned.size, slab):
+                reached = np.arange(width) < planned[start : start + slab, None]
+                yield np.where(reached, together[..., start : start + slab, :] - means[..., None, :width], 0.0), reached
