@@ -8,11 +8,8 @@ in the directory that RIDO_AGENTS names.
 Each part of the strategy that can be switched off is switched off from here, by patching its module.
 """
 
-import argparse
 import math
 import os
-import time
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from sections import made, mapping, paragraphs, row, rule, study_parser, update
 
 from rido import Adaptive
 from rido.core.allocation import fill
@@ -189,18 +187,6 @@ class Table:
 
 def geometric_mean(values):
     return float(np.exp(np.mean(np.log(values))))
-
-
-def row(*cells):
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-def rule(columns):
-    return "|---" * columns + "|"
-
-
-def paragraphs(*parts):
-    return "\n\n".join(part if isinstance(part, str) else "\n".join(part) for part in parts)
 
 
 def zoo_section(run, effort, banks):
@@ -438,14 +424,14 @@ QUICK = Effort(
 )
 
 
-def pages_of(path):
-    """Sections that the output has already, by heading."""
-    if path is None or not path.is_file():
-        return {}
-    _, *parts = path.read_text().split("\n## ")
-    return {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in parts}
+HEAD = """\
+# Adaptive against the oracle
 
-
+Made by `python benchmarks/adaptive.py --output results/adaptive.md`, section by section (`--sections`). \
+Variance is that of the estimator under the
+schedule that was collected, by the true weights, over that of the best schedule for the true weights: 1 is as good
+as knowing everything beforehand.
+"""
 HEADINGS = (
     "Variance: the zoo",
     "Variance: random processes held out",
@@ -459,39 +445,14 @@ HEADINGS = (
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = study_parser(__doc__, SECTIONS)
     parser.add_argument("--banks", type=Path, default=Path("banks"))
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--sections", default=",".join(SECTIONS))
-    parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args(arguments)
     effort = QUICK if options.quick else Effort()
-    pages = pages_of(options.output)
-    with ExitStack() as stack:
-        run = lambda function, tasks: list(map(function, tasks))  # noqa: E731
-        if options.workers > 1:
-            pool = stack.enter_context(ProcessPoolExecutor(options.workers))
-            run = lambda function, tasks: list(pool.map(function, tasks))  # noqa: E731
-        for name in options.sections.split(","):
-            if name == "real" and not effort.real:
-                continue
-            started = time.perf_counter()
-            pages.update(SECTIONS[name](run, effort, options.banks))
-            print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
-            if options.output is not None:
-                write(options.output, pages)
-    return pages
-
-
-def write(path, pages):
-    head = (
-        "# Adaptive against the oracle\n\nMade by `python benchmarks/adaptive.py --output results/adaptive.md`, "
-        "section by section (`--sections`). "
-        "Variance is that of the estimator under the\nschedule that was collected, by the true weights, over that of "
-        "the best schedule for the true weights: 1 is as good\nas knowing everything beforehand.\n"
-    )
-    path.write_text(head + "".join(f"\n## {name}\n\n{pages[name]}\n" for name in HEADINGS if name in pages))
+    names = [name for name in options.sections if name != "real" or effort.real]
+    with mapping(options.workers) as run:
+        new = made(names, SECTIONS, run, effort, options.banks)
+        update(options.output, new, head=HEAD, headings=HEADINGS)
 
 
 if __name__ == "__main__":

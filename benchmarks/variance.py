@@ -8,7 +8,6 @@ test runs. Truths come from many trajectories that start from Sobol points, or f
 of a truth is taken off. Uniform's variance is that of a return over the number of full-length trajectories.
 """
 
-import argparse
 import json
 import math
 import re
@@ -18,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from sections import row, rule, study_parser, update
 
 import rido
 from rido.policies.npz import MlpPolicy
@@ -125,7 +125,7 @@ def page(cases, found):
     text = [
         "| case | budget | runs | method | uniform's variance over MSE | over mean SE^2 | mean error, SE | "
         "95% interval holds | critic used | resets |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        rule(10),
     ]
     for case in cases:
         truth, variance, noise = found[case, "truth", 0]
@@ -148,35 +148,32 @@ def page(cases, found):
                 f"{used.mean():.2f}",
                 f"{resets.mean():,.0f}",
             ]
-            text.append("| " + " | ".join(map(str, cells)) + " |")
+            text.append(row(*cells))
     return "\n".join(text)
 
 
+def made(names, pool, folder, *, quick):
+    for name in names:
+        title, cases = SECTIONS[name]
+        if quick:
+            cases = [Case(c.agent, c.horizon, c.gamma, 20 * c.horizon, 2, 64 if c.truth else 0) for c in cases[:1]]
+        tasks = [(case, "truth", 0, folder) for case in cases]
+        tasks += [
+            (case, method, seed, folder) for case in cases for seed in range(case.repetitions) for method in METHODS
+        ]
+        yield title, page(cases, dict(pool.imap_unordered(run_cell, tasks)))
+
+
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--sections", default=",".join(SECTIONS))
+    parser = study_parser(__doc__, SECTIONS)
     parser.add_argument("--cells", type=Path, default=Path("/tmp/rido-variance"))
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args(arguments)
     folder = options.cells / ("quick" if options.quick else "full")
     folder.mkdir(parents=True, exist_ok=True)
-    old = options.output.read_text(encoding="utf-8") if options.output.exists() else ""
-    parts = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", old, flags=re.M | re.S))
+    head = f"# Sobol starts and critics that keep learning\n\n{' '.join(__doc__.split())}\n"
     with get_context("forkserver").Pool(options.workers) as pool:
-        for name in options.sections.split(","):
-            title, cases = SECTIONS[name]
-            if options.quick:
-                cases = [Case(c.agent, c.horizon, c.gamma, 20 * c.horizon, 2, 64 if c.truth else 0) for c in cases[:1]]
-            tasks = [(case, "truth", 0, folder) for case in cases]
-            tasks += [
-                (case, method, seed, folder) for case in cases for seed in range(case.repetitions) for method in METHODS
-            ]
-            parts[title] = "\n" + page(cases, dict(pool.imap_unordered(run_cell, tasks))) + "\n"
-            body = [f"## {title}\n{parts[title].rstrip()}\n" for title, _ in SECTIONS.values() if title in parts]
-            head = f"# Sobol starts and critics that keep learning\n\n{' '.join(__doc__.split())}\n"
-            options.output.write_text("\n".join([head, *body]), encoding="utf-8")
+        new = made(options.sections, pool, folder, quick=options.quick)
+        update(options.output, new, head=head, headings=[title for title, _ in SECTIONS.values()])
 
 
 if __name__ == "__main__":

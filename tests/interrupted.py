@@ -38,6 +38,13 @@ def slow_run(path, critic=None, budget=6000):
     return result.value, result.standard_error, result.transitions, result.trajectories, result.resets
 
 
+def endless_run(path):
+    """Evaluates with two workers for minutes."""
+    env = partial(Mortal, death=0.05, seconds=1e-3)
+    with patch.multiple(collector, _PIECE_SECONDS=0.2):
+        rido.evaluate(env, act, gamma=0.95, horizon=20, budget=10**6, num_envs=2, workers=2, seed=3, run=path)
+
+
 class Choosy(Mortal):
     """Action 1 is worth 0.2 more."""
 

@@ -6,8 +6,7 @@
 of its own, so that a run that was stopped goes on; ``--quick`` uses a hundredth of the repetitions.
 """
 
-import argparse
-import re
+import sys
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -19,6 +18,10 @@ import racing
 
 import policies
 
+sys.path.append(str(Path(__file__).parents[1]))
+from sections import study_parser, update
+
+HEAD = "# Which policy is better\n\nMade by `python benchmarks/compare --output results/compare.md`.\n"
 SECTIONS = {
     "errors": ("Wrong winners", errors.cells, errors.page),
     "binary": ("Two-valued outcomes", binary.cells, binary.page),
@@ -28,27 +31,23 @@ SECTIONS = {
 }
 
 
+def made(names, pool, folder, *, quick):
+    for name in names:
+        title, cells, page = SECTIONS[name]
+        items = list(cells(folder, quick=quick))
+        found = dict(pool.imap_unordered(partial(racing.work, folder), items))
+        yield title, page({key: found[key] for key, *_ in items})
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--sections", default=",".join(SECTIONS))
+    parser = study_parser(__doc__, SECTIONS)
     parser.add_argument("--cells", type=Path, default=Path("/tmp/rido-compare"))
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     folder = options.cells / ("quick" if options.quick else "full")
     folder.mkdir(parents=True, exist_ok=True)
-    old = options.output.read_text(encoding="utf-8") if options.output.exists() else ""
-    parts = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", old, flags=re.M | re.S))
     with get_context("forkserver").Pool(options.workers) as pool:
-        for name in options.sections.split(","):
-            title, cells, page = SECTIONS[name]
-            items = list(cells(folder, quick=options.quick))
-            found = dict(pool.imap_unordered(partial(racing.work, folder), items))
-            parts[title] = "\n" + page({key: found[key] for key, *_ in items}) + "\n"
-            body = [f"## {title}\n{parts[title].rstrip()}\n" for title, *_ in SECTIONS.values() if title in parts]
-            head = "# Which policy is better\n\nMade by `python benchmarks/compare --output results/compare.md`.\n"
-            options.output.write_text("\n".join([head, *body]), encoding="utf-8")
+        new = made(options.sections, pool, folder, quick=options.quick)
+        update(options.output, new, head=HEAD, headings=[title for title, *_ in SECTIONS.values()])
 
 
 if __name__ == "__main__":

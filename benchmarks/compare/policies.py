@@ -50,21 +50,24 @@ def line_up(name, kind):
     return agents, about["env"], about.get("env_kwargs", {})
 
 
-def bank(folder, name, kind, horizon, rows):
-    """Returns {policy: (rewards, steps)}, recorded once and kept in a file."""
-    label = kind if isinstance(kind, str) else "noise"
-    path = folder / f"bank-{name}-{label}-{horizon}-{rows}.npz"
-    agents, env, env_kwargs = line_up(name, kind)
+def record(path, agents, env, env_kwargs, horizon, rows):
+    """Returns {policy: (rewards, steps)} of agents by name on common seeds, recorded once and kept in a file."""
     if not path.exists():
         arrays = {}
-        for policy, agent in agents.items():
-            simulator = GymnasiumSimulator(env, agent, horizon=horizon, env_kwargs=env_kwargs, num_envs=16)
+        for name, agent in agents.items():
+            simulator = GymnasiumSimulator(env, agent, horizon=horizon, env_kwargs=env_kwargs, num_envs=32)
             batch = simulator.rollout(np.full(rows, horizon), trajectory_seeds(0, 0, rows))
-            arrays[f"{policy} rewards"], arrays[f"{policy} steps"] = batch.rewards, batch.steps
+            arrays[f"{name} rewards"], arrays[f"{name} steps"] = batch.rewards, batch.steps
             simulator.close()
         np.savez(path, **arrays)
     with np.load(path) as file:
-        return {policy: (file[f"{policy} rewards"], file[f"{policy} steps"]) for policy in agents}
+        return {name: (file[f"{name} rewards"], file[f"{name} steps"]) for name in agents}
+
+
+def bank(folder, name, kind, horizon, rows):
+    """Returns the recorded agents of a race."""
+    label = kind if isinstance(kind, str) else "noise"
+    return record(folder / f"bank-{name}-{label}-{horizon}-{rows}.npz", *line_up(name, kind), horizon, rows)
 
 
 def pendulum_bank(folder, instance, rows):

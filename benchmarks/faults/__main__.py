@@ -4,8 +4,7 @@ Run ``python benchmarks/faults --output results/faults.md``; ``--sections storag
 keeps the others. Every attack is drawn from the seed that the page names.
 """
 
-import argparse
-import re
+import sys
 from pathlib import Path
 
 import commands
@@ -14,6 +13,9 @@ import kills
 import misbehaviour
 
 import storage
+
+sys.path.append(str(Path(__file__).parents[1]))
+from sections import page_parser, paragraphs, row, rule, update
 
 SEED = 0
 BEFORE = """\
@@ -46,29 +48,23 @@ SECTIONS = {
 }
 
 
-def section(name):
-    title, text, attack = SECTIONS[name]
-    rows = [f"| {what} | {count:,} |" for what, count in attack().items()]
-    return f"## {title}\n\n{text}\n\n" + "\n".join(["| what | count |", "|---|---|", *rows]) + "\n"
+HEAD = f"""\
+# What attacks find
+
+Made by `python benchmarks/faults --output results/faults.md`, seed {SEED}. {BEFORE}
+"""
+
+
+def made(names):
+    for name in names:
+        title, text, attack = SECTIONS[name]
+        rows = [row(what, f"{count:,}") for what, count in attack().items()]
+        yield title, paragraphs(text, [row("what", "count"), rule(2), *rows])
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--sections", default=",".join(SECTIONS))
-    options = parser.parse_args()
-    chosen = options.sections.split(",")
-    if unknown := set(chosen) - set(SECTIONS):
-        parser.error(f"sections must be of {', '.join(SECTIONS)}, got {', '.join(sorted(unknown))}")
-    old = options.output.read_text(encoding="utf-8") if options.output.exists() else ""
-    parts = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", old, flags=re.M | re.S))
-    pages = {title: f"## {title}\n{parts[title]}" for title, *_ in SECTIONS.values() if title in parts}
-    for name in chosen:
-        pages[SECTIONS[name][0]] = section(name)
-        made = f"Made by `python benchmarks/faults --output results/faults.md`, seed {SEED}."
-        head = f"# What attacks find\n\n{made} {BEFORE}"
-        body = [pages[title].strip() for title, *_ in SECTIONS.values() if title in pages]
-        options.output.write_text("\n\n".join([head, *body]) + "\n", encoding="utf-8")
+    options = page_parser(__doc__, SECTIONS).parse_args()
+    update(options.output, made(options.sections), head=HEAD, headings=[title for title, *_ in SECTIONS.values()])
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ def evaluate(path, kind, seed, sender=None):
     """Evaluates in many small pieces; tells through the pipe when a piece is recorded."""
     append = RunFile.append
 
-    def told(file, piece):
-        append(file, piece)
+    def told(*row):
+        append(*row)
         if sender is not None:
             sender.send_bytes(b".")
 

@@ -187,6 +187,7 @@ def killed(path):
 
 def attack(path, kind, states, clean, *, resume):
     """Reads a damaged file in all ways; yields what happened."""
+    by_speed = kind == "time" and path.stat().st_size == 0  # a new run, whose plan depends on the machine's speed
     try:
         told = numbers(read_run(path).evaluation)
         yield "same numbers" if told == states[-1] else "an earlier state" if told in states else "wrong numbers"
@@ -202,7 +203,8 @@ def attack(path, kind, states, clean, *, resume):
         try:
             told = KINDS[kind](run=path).to_dict()
             yield "resumed"
-            if any(told[name] != clean[name] for name in ("value", "standard_error", "transitions", "trajectories")):
+            compared = () if by_speed else ("value", "standard_error", "transitions", "trajectories")
+            if any(told[name] != clean[name] for name in compared):
                 yield "wrong numbers"
         except RunFileError:
             yield "resume refused"
@@ -243,9 +245,9 @@ def fail(path, before):
     appended = []
     original = RunFile.append
 
-    def append(self, piece):
-        original(self, piece)
-        appended.append(piece)
+    def append(self, *row):
+        original(self, *row)
+        appended.append(row)
 
     with patch.object(RunFile, "append", append):
         try:

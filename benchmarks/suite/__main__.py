@@ -6,7 +6,6 @@ Agents and banks of recorded trajectories are kept in ``--folder``. ``--sections
 sections again and keeps the others.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -20,6 +19,9 @@ import banks
 import kills
 import live
 import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1]))
+from sections import page_parser, update
 
 BUDGETS = (400_000, 800_000, 1_600_000)
 LONGEST = 688  # steps of a trajectory
@@ -125,31 +127,26 @@ def live_section(folder):
     )
 
 
+SECTIONS = {
+    "banks": ("Errors and orders", lambda o: banks_section(o.folder, o.repetitions, o.workers)),
+    "short": ("Shorter horizons", lambda o: short_section(o.folder, o.repetitions, o.workers)),
+    "run": ("Six tasks, eight policies", lambda o: run_section(o.folder, o.workers)),
+    "kills": ("Kills", lambda o: kills_section(o.folder, o.kills)),
+    "live": ("The live page", lambda o: live_section(o.folder)),
+}
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, required=True)
+    parser = page_parser(__doc__, SECTIONS)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/rido-suite"))
     parser.add_argument("--repetitions", type=int, default=40)
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--sections", default="banks,short,run,kills,live")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     agents.write_agents(options.folder)
-    sections = {
-        "banks": ("Errors and orders", lambda: banks_section(options.folder, options.repetitions, options.workers)),
-        "short": ("Shorter horizons", lambda: short_section(options.folder, options.repetitions, options.workers)),
-        "run": ("Six tasks, eight policies", lambda: run_section(options.folder, options.workers)),
-        "kills": ("Kills", lambda: kills_section(options.folder, options.kills)),
-        "live": ("The live page", lambda: live_section(options.folder)),
-    }
-    kept = options.folder / "sections.json"
-    parts = json.loads(kept.read_text()) if kept.exists() else {}
-    for name in options.sections.split(","):
-        parts[name] = sections[name][1]()
-        kept.write_text(json.dumps(parts))
-        body = [f"## {title}\n\n{parts[key]}\n" for key, (title, _) in sections.items() if key in parts]
-        options.output.write_text("\n".join([HEAD, *body]), encoding="utf-8")
+    new = ((title, make(options)) for title, make in map(SECTIONS.get, options.sections))
+    update(options.output, new, head=HEAD, headings=[title for title, _ in SECTIONS.values()])
 
 
 if __name__ == "__main__":

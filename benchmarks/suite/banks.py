@@ -3,29 +3,17 @@
 import agents
 import numpy as np
 
+import policies  # of benchmarks/compare, which agents puts on the path
 import rido
 from rido.evaluation.suite_race import SuiteRace
-from rido.simulators.base import trajectory_seeds
-from rido.simulators.gymnasium import GymnasiumSimulator
 
 
 def record(folder):
     """Returns {task: {policy: (rewards, steps)}}, recorded once and kept in a file for each task."""
     banks = {}
     for task, (_, horizon, _, rows) in agents.TASKS.items():
-        path = folder / f"bank {task}.npz"
-        if not path.exists():
-            env, kwargs = agents.environment(task)
-            arrays = {}
-            for name in agents.NAMES:
-                acting = agents.policy(folder, task, name)
-                simulator = GymnasiumSimulator(env, acting, horizon=horizon, env_kwargs=kwargs, num_envs=32)
-                batch = simulator.rollout(np.full(rows, horizon), trajectory_seeds(0, 0, rows))
-                arrays[f"{name} rewards"], arrays[f"{name} steps"] = batch.rewards, batch.steps
-                simulator.close()
-            np.savez(path, **arrays)
-        with np.load(path) as file:
-            banks[task] = {name: (file[f"{name} rewards"], file[f"{name} steps"]) for name in agents.NAMES}
+        acting = {name: agents.policy(folder, task, name) for name in agents.NAMES}
+        banks[task] = policies.record(folder / f"bank {task}.npz", acting, *agents.environment(task), horizon, rows)
     return banks
 
 

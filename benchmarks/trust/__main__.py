@@ -7,18 +7,18 @@ process once, with and without a discount in turn. Episodes of trained agents co
 benchmarks/trust/agents/ (made by train.py) and, for Pendulum, in the directory that RIDO_AGENTS names.
 """
 
-import argparse
 import math
 import re
-import time
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1]))
 from cells import Runs, outcome, run_cell, run_until, run_zero_widths
-from pages import claims_page, coverage_page, error_page, paragraphs, row, rule, zero_widths
+from pages import claims_page, coverage_page, error_page, zero_widths
+from sections import made, mapping, paragraphs, row, rule, study_parser, update
 from sources import AGENTS, Source, population, record
 from validation import GAMMAS, problems
 
@@ -296,52 +296,26 @@ HEADINGS = (
 )
 
 
-def pages_of(path):
-    """Sections that the output has already, by heading."""
-    if path is None or not path.is_file():
-        return {}
-    _, *parts = path.read_text().split("\n## ")
-    return {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in parts}
-
-
-def write(path, pages):
+def head(pages):
     counts = [re.search(r"zero width: ([\d,]+) of ([\d,]+) runs", page) for page in pages.values()]
     zero, runs = (sum(int(found[i].replace(",", "")) for found in counts if found) for i in (1, 2))
-    head = (
+    return (
         "# Can the default be trusted?\n\nMade by `python benchmarks/trust --output results/trust.md`, section by "
         "section (`--sections`).\nThe processes are those of `benchmarks/trust/validation.py` and agents of our own, "
         "on which nothing was tuned. Returns vary in\nall of them; the default's intervals have zero width in "
         f"{zero:,} of {runs:,} runs of all sections.\n"
     )
-    path.write_text(head + "".join(f"\n## {name}\n\n{pages[name]}\n" for name in HEADINGS if name in pages))
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true")
+    parser = study_parser(__doc__, SECTIONS)
     parser.add_argument("--alternate", action="store_true")
     parser.add_argument("--banks", type=Path, default=Path("banks"))
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--sections", default=",".join(SECTIONS))
-    parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args(arguments)
     effort = replace(QUICK if options.quick else Effort(), alternate=options.alternate)
-    chosen = options.sections.split(",")
-    if unknown := set(chosen) - set(SECTIONS):
-        parser.error(f"sections must be of {', '.join(SECTIONS)}, got {', '.join(sorted(unknown))}")
-    pages = pages_of(options.output)
-    with ExitStack() as stack:
-        run = lambda function, tasks: list(map(function, tasks))  # noqa: E731
-        if options.workers > 1:
-            pool = stack.enter_context(ProcessPoolExecutor(options.workers))
-            run = lambda function, tasks: list(pool.map(function, tasks))  # noqa: E731
-        for name in chosen:
-            started = time.perf_counter()
-            pages.update(SECTIONS[name](run, effort, options.banks))
-            print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
-            if options.output is not None:
-                write(options.output, pages)
-    return pages
+    with mapping(options.workers) as run:
+        new = made(options.sections, SECTIONS, run, effort, options.banks)
+        update(options.output, new, head=head, headings=HEADINGS)
 
 
 if __name__ == "__main__":

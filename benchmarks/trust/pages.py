@@ -1,21 +1,10 @@
 """Tables of results/trust.md, from cells."""
 
 import numpy as np
+from sections import paragraphs, row, rule
 
 LIMITS = {20: 1.25, 50: 1.12, 200: 1.05}  # of the MSE over uniform's on any process, by the budget in T
 SOUND, LOW = 0.93, 0.92  # coverage of a process whose warnings are false alarms, and below which they are asked for
-
-
-def row(*cells):
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-def rule(columns):
-    return "|---" * columns + "|"
-
-
-def paragraphs(*parts):
-    return "\n\n".join(part if isinstance(part, str) else "\n".join(part) for part in parts)
 
 
 def zero_widths(runs):

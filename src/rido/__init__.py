@@ -12,6 +12,11 @@ True
 """
 
 import rido.core._path  # noqa: F401 - before anything else
+
+# isort: split
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from rido.core.allocation import allocate
 from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
@@ -20,10 +25,8 @@ from rido.core.trajectories import Trajectories
 from rido.evaluation.compare import compare
 from rido.evaluation.comparison import Comparison
 from rido.evaluation.evaluate import evaluate
-from rido.evaluation.leaderboard import Leaderboard, Task
 from rido.evaluation.race import Race
 from rido.evaluation.result import Evaluation
-from rido.evaluation.suite import Suite
 from rido.simulators.registration import register_when_imported
 from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
 
@@ -50,5 +53,22 @@ __all__ = [
     "compare",
     "evaluate",
 ]
+
+_LATE = {"Leaderboard": "leaderboard", "Suite": "suite", "Task": "leaderboard"}  # imported when first used
+
+if TYPE_CHECKING:
+    from rido.evaluation.leaderboard import Leaderboard, Task
+    from rido.evaluation.suite import Suite
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found = getattr(import_module(f"rido.evaluation.{_LATE[name]}"), name)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 register_when_imported()

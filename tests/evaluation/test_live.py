@@ -12,7 +12,9 @@ from environments import Mortal
 from interrupted import act, always, never
 from rido.core.digits import with_interval
 from rido.evaluation.live import LiveRun
-from rido.storage.runfile import RunFile
+from rido.evaluation.recorded import read_run
+from rido.storage.runfile import WORKERS, RunFile
+from runfiles import edit
 
 ENV = partial(Mortal, death=0.05)
 SETTINGS = dict(gamma=0.95, horizon=20, budget=4000, seed=3)
@@ -29,7 +31,7 @@ def test_an_evaluation_is_followed_to_its_end(tmp_path, monkeypatch):
         return state
 
     assert look()["kind"] == "waiting"
-    monkeypatch.setattr(RunFile, "append", lambda file, piece: (append(file, piece), look())[0])
+    monkeypatch.setattr(RunFile, "append", lambda *row: (append(*row), look())[0])
     result = rido.evaluate(ENV, act, **SETTINGS, num_envs=2, run=path)
     state = look()
     run.close()
@@ -40,6 +42,29 @@ def test_an_evaluation_is_followed_to_its_end(tmp_path, monkeypatch):
     assert state["rounds"][-1] == pytest.approx([result.transitions, result.value, *result.interval()])
     assert state["budget"] == 4000 and state["forecast"] == 0
     assert state["title"] == f"{result.policy} in {result.environment}"
+
+
+def test_workers_alive_are_told_and_change_no_number(tmp_path, monkeypatch):
+    path, seen, append, began = tmp_path / "a.rido", [], RunFile.append, time.time()
+    run = LiveRun(path)
+    monkeypatch.setattr(RunFile, "append", lambda *row: (append(*row), seen.append(run.state()))[0])
+    result = rido.evaluate(ENV, act, **SETTINGS, num_envs=2, workers=2, run=path)
+    assert {state["workers"] for state in seen} <= {(1, 2), (2, 2)}  # the second one may get ready too late
+    assert all(began < state["written"] < time.time() and state["patience"] >= 5 for state in seen)
+    assert run.state()["workers"] == (0, 2)
+    assert WORKERS not in read_run(path).configuration and read_run(path).evaluation.value == result.value
+    again = rido.evaluate(ENV, act, **SETTINGS, run=path)
+    assert again.value == result.value == rido.evaluate(ENV, act, **SETTINGS).value
+    assert run.state()["workers"] == (0, 2)  # nothing was left to do
+
+
+def test_files_that_do_not_tell_of_workers_are_followed(tmp_path):
+    path = tmp_path / "a.rido"
+    rido.evaluate(ENV, act, **SETTINGS, run=path)
+    assert LiveRun(path).state()["workers"] == (0, 1)
+    edit(path, ("DELETE FROM configuration WHERE name = ?", (WORKERS,)))
+    state = LiveRun(path).state()
+    assert state["workers"] is state["written"] is None and state["value"]
 
 
 def test_reading_changes_nothing_and_reads_once(tmp_path):
@@ -59,6 +84,7 @@ def test_a_comparison_is_followed(tmp_path):
     assert state["kind"] == "comparison" and [row[0] for row in state["rows"]] == list(found.ranking)
     assert state["rows"][0][1] == with_interval(found.values[found.ranking[0]].value, *found.interval(found.ranking[0]))
     assert state["transitions"] == found.transitions and state["value"] == found.summary().splitlines()[0]
+    assert state["workers"] == (0, 1)
 
 
 def test_the_folder_of_a_suite_is_followed(tmp_path):
@@ -67,7 +93,7 @@ def test_the_folder_of_a_suite_is_followed(tmp_path):
     assert run.state()["kind"] == "waiting"
     board = rido.Suite(tasks, {"never": never, "act": act}, budget=1000).run(tmp_path / "trajectories")
     state = run.state()
-    assert state["kind"] == "suite" and state["transitions"] == board.transitions
+    assert state["kind"] == "suite" and state["transitions"] == board.transitions and state["workers"] == (0, 1)
     assert [row[:2] for row in state["rows"]] == [["short", "act"], ["short", "never"]]
     first = state
     rido.Suite(tasks, {"never": never, "act": act, "always": always}, budget=1000).run(tmp_path / "trajectories")

@@ -137,9 +137,9 @@ def test_parallelism_and_run_files_do_not_change_a_bit(critic, tmp_path):
 def test_an_interrupted_run_goes_on_at_the_same_points(tmp_path, monkeypatch):
     path, append, written = tmp_path / "run.rido", RunFile.append, []
 
-    def stop(self, piece):
-        append(self, piece)
-        written.append(piece)
+    def stop(self, *row):
+        append(self, *row)
+        written.append(row)
         if len(written) == 7:
             raise KeyboardInterrupt
 

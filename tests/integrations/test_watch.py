@@ -14,7 +14,7 @@ import pytest
 
 import rido
 from environments import Mortal
-from interrupted import act, never
+from interrupted import act, endless_run, never, start
 from rido.core.digits import with_interval
 from runfiles import edit
 from webpages import assert_text_fits, look_at, requests_of
@@ -74,6 +74,27 @@ def test_a_browser_follows_a_run(browser, tmp_path):
         assert_text_fits(browser, 700, texts_at_least=4)
         assert all(url.startswith((address, "data:")) for url in requests_of(browser, "http:"))
         assert browser.get_log("browser") == []
+
+
+def test_a_browser_shows_workers_until_the_run_is_killed(browser, tmp_path):
+    path = tmp_path / "a.rido"
+    running, shown = start(endless_run, path), "document.querySelector('#workers').textContent"
+    try:
+        with watched(browser, path) as address:
+            look_at(browser, address, width=360)
+            wait_for(browser, shown, "2 of 2")
+            running.kill()
+            running.join()
+            silent = "unknown: nothing has been written for"
+            wait_for(browser, f"{shown}.startsWith({silent!r})", True)
+            look_at(browser, address, width=360)  # a page that is opened later knows it too
+            wait_for(browser, f"{shown}.startsWith({silent!r})", True)
+            texts = "['#workers', '#when'].map(name => document.querySelector(name).textContent.match(/\\d+/)[0])"
+            workers, when = browser.execute_script(f"return {texts}")
+            assert workers == when and int(when) >= 5
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= 360
+    finally:
+        running.kill()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1000, "light")])

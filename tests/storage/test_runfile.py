@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from rido.cli import app
 from rido.evaluation import collector
 from rido.evaluation.recorded import read_run
 from rido.storage import database
-from rido.storage.runfile import Milestone, Piece, RunFile, RunFileError
+from rido.storage.runfile import WORKERS, Milestone, Piece, RunFile, RunFileError
 from runfiles import edit
 
 
@@ -267,6 +268,20 @@ def test_a_replaced_file_is_noticed(run, tmp_path):
         copy.replace(run)
         with pytest.raises(RunFileError, match="was deleted, moved or replaced while the run was going on"):
             file.set("name", 1)
+
+
+def test_a_piece_and_the_workers_alive_are_one_transaction(run):
+    piece, statements = Piece(0, rido.Trajectories([[1.0]], [1]), 0.0), []
+    with RunFile(run, {}) as file:
+        file._database.set_trace_callback(statements.append)
+        file.append(piece, (2, 3))
+        file.append_resets(7, np.zeros(2), 0.0, (2, 3))
+        assert [one for one in statements if one.startswith(("BEGIN", "COMMIT"))] == ["BEGIN IMMEDIATE", "COMMIT"] * 2
+        with RunFile.read(run) as told:
+            assert told.configuration[WORKERS][:2] == [2, 3]
+    with RunFile(run, {}) as file:
+        *workers, written = file.configuration[WORKERS]
+    assert workers == [0, 3] and abs(time.time() - written) < 60  # all were closed
 
 
 def test_two_processes_do_not_write_into_one_file(run):

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 import pytest
+from sections import sections_of
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "adaptive.py"
 
@@ -18,7 +19,7 @@ def pages(tmp_path):
 
     def make(sections):
         module.main(["--quick", "--output", str(tmp_path / "adaptive.md"), "--sections", sections])
-        return module.pages_of(tmp_path / "adaptive.md")
+        return sections_of(tmp_path / "adaptive.md")
 
     return make
 

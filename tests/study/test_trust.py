@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sections import sections_of
 
 from rido import Uniform
 
@@ -26,7 +27,7 @@ def pages(script, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     output = folder / "trust.md"
     script["main"](["--quick", "--output", str(output), "--banks", str(folder)])
-    return script["pages_of"](output)
+    return sections_of(output)
 
 
 def source(script, name, gamma, size=3000):
@@ -66,7 +67,7 @@ def test_sections_can_be_made_alone_and_others_stay(script, tmp_path):
     output = tmp_path / "trust.md"
     output.write_text("# Old\n\n## Stopping at a width\n\nas it was\n\n## Zero-width intervals\n\nold\n")
     script["main"](["--quick", "--output", str(output), "--sections", "zero"])
-    found = script["pages_of"](output)
+    found = sections_of(output)
     assert list(found) == ["Zero-width intervals", "Stopping at a width"]
     assert found["Stopping at a width"] == "as it was" and "of 100 runs" in found["Zero-width intervals"]
     assert "of 100 runs of all sections" in output.read_text()

@@ -319,7 +319,7 @@ class Collector:
             raise self._in_evaluation(error) from error.__cause__
         piece = dataclasses.replace(piece, seconds=time.perf_counter() - started)
         if self._record is not None:
-            self._record.append(piece)
+            self._record.append(piece, describe(self._simulator).workers)
         return piece
 
     def _in_evaluation(self, error: SimulationError) -> SimulationError:
@@ -353,7 +353,7 @@ class Collector:
         starts = value(self.critic, observations, np.full(count, self.plain.horizon))
         seconds = time.perf_counter() - started
         if self._record is not None:
-            self._record.append_resets(first // _RESETS, starts, seconds)
+            self._record.append_resets(first // _RESETS, starts, seconds, describe(self._simulator).workers)
         return starts, seconds
 
 

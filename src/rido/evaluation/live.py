@@ -21,6 +21,7 @@ from rido.storage.runfile import COMPARISON, SUITE_TASK, RunFile, RunFileError
 
 _POINTS = 200  # of a picture
 _LEISURE = 5.0  # times as long as reading everything took, until it is read again
+_PATIENCE = 5.0  # seconds without anything written after which nobody knows whether workers are alive, at least
 
 
 class LiveRun:
@@ -52,6 +53,7 @@ class LiveRun:
                     self._state = self._comparison(changed[0])
                 else:
                     self._state = self._evaluation(changed[0])
+                self._state |= self._alive()
         except RunFileError as error:
             if self._state.get("problem") != str(error):
                 self._state = {**self._state, "problem": str(error)}
@@ -73,6 +75,16 @@ class LiveRun:
             if path not in self._followers and path.is_file() and path.stat().st_size:
                 self._followers[path] = Follower(path)
         return self._followers.values()
+
+    def _alive(self) -> dict[str, Any]:
+        """Returns the workers alive when something was written last, and the seconds for which that is believed.
+
+        In a suite they are those of the task that was collected last.
+        """
+        last = max(self._followers.values(), key=lambda run: run.written)
+        wait = max(0.0, self._again - time.monotonic())  # until the file is looked at again
+        patience = max(_PATIENCE, 3 * last.longest) + 2 * wait
+        return {"workers": last.workers, "written": last.written or None, "patience": patience}
 
     def _evaluation(self, run: Follower) -> dict[str, Any]:
         found, horizon = run.configuration, run.configuration["horizon"]

@@ -33,6 +33,7 @@ from rido.storage.runfile import (
     REWARD_RANGE,
     SOBOL_RESETS,
     SUITE_TASK,
+    WORKERS,
     RunFile,
     RunFileError,
 )
@@ -98,7 +99,7 @@ def read_run(path: str | Path) -> RecordedRun:
         raise RunFileError(f"run file {path} lacks trajectories of its finished rounds; resume the run first")
     replayed, complete, moments = replay(configuration, milestones, rounds, [starts for starts, _ in resets])
     plain = RewardMoments(configuration["horizon"], gamma=configuration["gamma"])
-    for name in (FITTED_CRITIC, AGENT_DISCOUNT, INDEPENDENT_STARTS, SOBOL_RESETS):
+    for name in (FITTED_CRITIC, AGENT_DISCOUNT, INDEPENDENT_STARTS, SOBOL_RESETS, WORKERS):
         configuration.pop(name, None)
     notes, remarks = configuration.pop(NOTES, []), configuration.pop(REMARKS, [])
     normalisation = configuration.pop(NORMALISATION, "")

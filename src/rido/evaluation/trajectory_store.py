@@ -91,7 +91,7 @@ class TrajectoryStore:
                 raise error.at(first + done + error.trajectory) from error.__cause__
             seconds = time.perf_counter() - started
             if self._record is not None:
-                self._record.append(Piece(first + done, batch, seconds))
+                self._record.append(Piece(first + done, batch, seconds), describe(simulator).workers)
             self._keep(first + done, batch)
             self._seconds += seconds
             self.simulated += batch.transitions

@@ -55,11 +55,25 @@ function drawCounts(counts, steps) {
   svg.append(node("polygon", { points: [[x(0), y(0)], ...corners, [x(steps), y(0)]].join(" "), fill: "var(--main)" }));
 }
 
+// What depends on the time: how long ago something was written, and whether the workers that were alive then may still be.
 let changed = null;
+let last = {};
+function tick() {
+  if (changed === null) return;
+  const silent = Math.max(0, Date.now() - (last.written ? 1000 * last.written : changed)) / 1000;
+  $("when").textContent = `updated ${Math.round(silent)} s ago`;
+  $("workers").parentElement.hidden = !last.workers;
+  if (!last.workers) return;
+  const [alive, all] = last.workers;
+  const known = alive === 0 || silent <= last.patience;
+  $("workers").textContent = known ? `${alive} of ${all}` : `unknown: nothing has been written for ${Math.round(silent)} s`;
+}
+
 const source = new EventSource("events");
 source.addEventListener("message", event => {
   const state = JSON.parse(event.data);
-  changed = Date.now();
+  [changed, last] = [Date.now(), state];
+  tick();
   document.title = $("title").textContent = state.title;
   $("value").textContent = state.kind === "waiting" ? "waiting for the file" : state.value;
   for (const name of ["transitions", "budget", "trajectories", "seconds", "forecast"]) {
@@ -82,6 +96,4 @@ source.addEventListener("message", event => {
   drawCounts(state.counts ?? [], state.horizon ?? 0);
 });
 source.addEventListener("error", () => { changed = null; $("when").textContent = "the server has stopped; trying again"; });
-setInterval(() => {
-  if (changed !== null) $("when").textContent = `updated ${Math.round((Date.now() - changed) / 1000)} s ago`;
-}, 500);
+setInterval(tick, 500);

@@ -183,6 +183,7 @@ class Capabilities:
             the same trajectory, which it finds without taking a step. It is called once, before the first trajectory.
         notes: reasons why the same seed may not give the same trajectories. More may be found while collecting.
         remarks: what else the reader of a result may want to know, such as a time limit that was lifted.
+        workers: workers that are ready now, and that there should be; this process counts as one where there are none.
     """
 
     observes: bool = False
@@ -197,6 +198,7 @@ class Capabilities:
     check_seeds: Callable[..., tuple[str, ...]] = lambda seeds, points=None: ()
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    workers: tuple[int, int] = (1, 1)
 
 
 def describe(simulator: Any) -> Capabilities:

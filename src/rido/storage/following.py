@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.storage.database import one_line_errors, open_for_reading
-from rido.storage.runfile import Milestone, milestone_from
+from rido.storage.runfile import WORKERS, Milestone, milestone_from
 
 
 class Follower:
@@ -28,6 +28,9 @@ class Follower:
         transitions: transitions so far.
         trajectories: trajectories so far.
         seconds: time that collecting took so far.
+        longest: time that the slowest piece took.
+        workers: workers alive when the last piece was written, and those that there should be; None if not known.
+        written: when that was, in seconds since 1970.
         milestones: state of the run after each round.
         new_lengths: planned lengths of the pieces that the last call found.
     """
@@ -39,7 +42,8 @@ class Follower:
         self._version = self._pieces = -1
         self.configuration: dict[str, Any] = {}
         self.transitions = self.trajectories = 0
-        self.seconds = 0.0
+        self.seconds = self.longest = self.written = 0.0
+        self.workers: tuple[int, int] | None = None
         self.milestones: list[Milestone] = []
         self.new_lengths: list[NDArray[np.int32]] = []
 
@@ -64,6 +68,9 @@ class Follower:
     def _read(self) -> None:
         rows = self._database.execute("SELECT name, value FROM configuration")
         self.configuration = {name: json.loads(value) for name, value in rows}
+        if noted := self.configuration.pop(WORKERS, None):  # older files have none
+            *workers, self.written = noted
+            self.workers = (workers[0], workers[1])
         found = self._database.execute(
             "SELECT number, lengths, steps, seconds FROM pieces WHERE number > ? ORDER BY number", (self._pieces,)
         )
@@ -74,6 +81,7 @@ class Follower:
             self.trajectories += self.new_lengths[-1].size
             self.transitions += int(np.frombuffer(steps, np.int32).sum())
             self.seconds += seconds
+            self.longest = max(self.longest, seconds)
         last = self.milestones[-1].round if self.milestones else -1
         found = self._database.execute("SELECT * FROM progress WHERE round >= ? ORDER BY round", (last,))
         new = [milestone_from(row[:-1]) for row in found]

@@ -7,8 +7,9 @@ import json
 import math
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = [
     "NOTES",
     "REWARD_RANGE",
     "SOBOL_RESETS",
+    "WORKERS",
     "Milestone",
     "Piece",
     "RunFile",
@@ -70,6 +72,9 @@ EXTENSIONS = "extensions"
 FITTED_CRITIC = "fitted critic"
 """Name in the configuration of the first values of critics that learned from the first round, if some did."""
 
+WORKERS = "workers alive"
+"""Name in the configuration of the workers alive, those that there should be, and the time, in seconds since 1970."""
+
 # Columns are those of Piece and Milestone. Arrays are blobs of int32 (lengths, steps), bool (terminated) or float64;
 # warnings are a list of strings in JSON. The checksum of a row covers all of it. A seal holds the number of rows of a
 # table and the exclusive or of their checksums: it tells where rows are missing or are those of an earlier moment.
@@ -98,6 +103,7 @@ _TABLES = {  # key of a row, and what a row is
     "progress": ("round", "milestone"),
 }
 _BYTES = 16  # of a checksum
+_NOTE_SECONDS = 0.5  # after which the same number of workers is noted again
 
 
 @dataclass(frozen=True)
@@ -165,6 +171,9 @@ class RunFile:
         configuration: The configuration of the file.
     """
 
+    _workers: tuple[int, int] | None = None  # as noted last by this object, and when
+    _noted = 0.0
+
     def __init__(
         self, path: str | Path, configuration: Mapping[str, Any], *, defaults: Mapping[str, Any] | None = None
     ) -> None:
@@ -225,14 +234,16 @@ class RunFile:
                 terminated = np.frombuffer(blobs[6], np.bool_)
             yield Piece(round_, trajectories, seconds, signal, starts, features, terminated)
 
-    def append(self, piece: Piece) -> None:
-        """Write one more piece."""
+    def append(self, piece: Piece, workers: tuple[int, int] = (1, 1)) -> None:
+        """Write one more piece, and how many workers are alive, of how many."""
         batch = piece.trajectories
         flat = None if piece.signal is None else piece.signal.flat
         arrays = (batch.flat, flat, piece.starts, piece.features, piece.terminated)
         sizes = (batch.lengths.astype(np.int32), batch.steps.astype(np.int32))
         blobs = [None if array is None else array.tobytes() for array in (*sizes, *arrays)]
-        self._put("pieces", self._count, piece.round, *blobs, piece.seconds)
+        with self._writing():
+            self._put("pieces", self._count, piece.round, *blobs, piece.seconds)
+            self._note(workers)
         self._count += 1
 
     def resets(self) -> Iterator[tuple[NDArray[np.float64], float]]:
@@ -242,9 +253,13 @@ class RunFile:
                 raise self._damaged(f"resets {number}")
             yield np.frombuffer(starts, np.float64), seconds
 
-    def append_resets(self, number: int, starts: NDArray[np.float64], seconds: float) -> None:
-        """Write one more batch of resets."""
-        self._put("resets", number, starts.tobytes(), seconds)
+    def append_resets(
+        self, number: int, starts: NDArray[np.float64], seconds: float, workers: tuple[int, int] = (1, 1)
+    ) -> None:
+        """Write one more batch of resets, and how many workers are alive, of how many."""
+        with self._writing():
+            self._put("resets", number, starts.tobytes(), seconds)
+            self._note(workers)
 
     def check_same(self, name: str, values: list[float]) -> None:
         """Write numbers under a name if the run is new; otherwise check that they are the same as before."""
@@ -285,6 +300,11 @@ class RunFile:
             yield milestone_from(row)
 
     def close(self) -> None:
+        """Close the file; none of the workers that wrote to it count as alive from now on."""
+        if self._workers is not None:
+            with suppress(RunFileError):  # all else is written
+                self._note((0, self._workers[1]))
+            self._workers = None
         self._database.close()
 
     def __enter__(self) -> RunFile:
@@ -292,6 +312,13 @@ class RunFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _note(self, workers: tuple[int, int]) -> None:
+        """Write how many workers are alive, of how many, if that is news."""
+        now = time.time()
+        if workers != self._workers or abs(now - self._noted) >= _NOTE_SECONDS:
+            self.set(WORKERS, [*workers, now])
+            self._workers, self._noted = workers, now
 
     def _put(self, table: str, *row: Any, replace: bool = False) -> None:
         """Write a row, whose first entry is its key, together with its checksum and the seal of its table."""

@@ -76,6 +76,21 @@ def test_a_lost_worker_is_replaced_and_its_trajectories_are_run_again(tmp_path, 
     np.testing.assert_array_equal(batch.flat, expected.flat)
 
 
+def test_workers_that_are_not_ready_do_not_count_as_alive():
+    with WorkerSimulator(partial(Mortal, death=0.05), zeros, workers=2, horizon=40) as simulator:
+        wait_for_workers(simulator, (2, 2))
+        os.kill(simulator.pids[0], signal.SIGKILL)
+        wait_for_workers(simulator, (1, 2))  # importing takes the new one longer than a rollout
+        wait_for_workers(simulator, (2, 2))
+
+
+def wait_for_workers(simulator, expected):
+    deadline = time.monotonic() + 60
+    while simulator.capabilities.workers != expected and time.monotonic() < deadline:
+        simulator.rollout(LENGTHS, SEEDS)
+    assert simulator.capabilities.workers == expected
+
+
 def test_slow_is_not_stuck():
     slow = partial(Mortal, death=0.0, seconds=0.2)
     with WorkerSimulator(slow, zeros, workers=1, horizon=20, num_envs=1, timeout=3) as simulator:

@@ -154,6 +154,7 @@ class PoolSimulator(ABC):
             check_seeds=self.check_seeds,
             notes=tuple(self._notes),
             remarks=tuple(self._remarks),
+            workers=(sum(worker.ready for worker in self._workers.values()), len(self._workers)),
         )
 
     def check_seeds(self, seeds: Sequence[int], points: Points = None) -> tuple[str, ...]:
