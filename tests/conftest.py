@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# One thread in each process: several test processes whose matrix products wait for each other take many times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # The same examples in every run, and no limit on their time: a busy machine is no failure.
 settings.register_profile("rido", deadline=None, derandomize=True)
 settings.load_profile("rido")
