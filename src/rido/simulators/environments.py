@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rido.policies.observations import take
 from rido.simulators.base import narrow_seed
+from rido.simulators.components import ComponentError, ComponentReader, TransitionFunction
 from rido.simulators.points import PointGenerator, replaced_np_random
 from rido.simulators.wrappers import Wrappers
 
@@ -43,7 +44,7 @@ class _Refused(Exception):
 def slot_error(slot: int, method: str, error: BaseException) -> SlotError:
     """Returns the error of a slot whose ``reset`` or ``step`` raised another."""
     text = str(error)
-    if isinstance(error, _Refused):
+    if isinstance(error, (_Refused, ComponentError)):
         return SlotError(slot, text)
     # The same texts for a wrapper that unpacks what an old environment returns, or passes the seed on to it.
     if isinstance(error, ValueError) and "expected 5, got 4" in text:
@@ -104,6 +105,7 @@ class Environments(ABC):
         takes_points: whether points can decide where trajectories start.
         calls: steps and resets so far; while it grows, the environments are not stuck.
         slot: the slot whose step or reset was called last.
+        components: names of the components of rewards; none where rewards are plain numbers.
     """
 
     most: int
@@ -112,6 +114,41 @@ class Environments(ABC):
     slot: int = 0
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
+    _reader: ComponentReader | None = None
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        return () if self._reader is None else self._reader.names
+
+    def read_components(self, components: tuple[str, ...] | TransitionFunction | None) -> None:
+        """Makes steps return components beside the reward, if some are asked for or the reward is a vector.
+
+        The names of what a function returns and the size of a vector reward are learned from one transition.
+        """
+        if components is None and not self._vector_reward():
+            return
+        transition = None
+        if callable(components) or self._vector_reward():
+            try:
+                transition = self._try_step(self._random_action())
+            except (Exception, SystemExit) as error:
+                reason = error if isinstance(error, SlotError) else slot_error(0, "step", error)
+                raise ValueError(f"env must take a step, to tell its components, but {reason}") from error
+        reader = ComponentReader(components, transition)
+        self._reader = reader if len(reader.names) > 1 else None
+
+    def _vector_reward(self) -> bool:
+        """Returns whether the environment may have a vector reward."""
+        return False
+
+    def _try_step(self, action: Any) -> tuple[Any, ...]:
+        """Returns a transition with this action: observation, action, reward, next observation and info."""
+        raise NotImplementedError
+
+    def _random_action(self) -> Any:
+        space = copy.deepcopy(self.action_space)
+        space.seed(0)
+        return space.sample()
 
     @abstractmethod
     def provide(self, wanted: int) -> int:
@@ -133,7 +170,10 @@ class Environments(ABC):
 
     @abstractmethod
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
-        """Takes one step in each of the slots; returns rewards, terminated and truncated."""
+        """Takes one step in each of the slots; returns rewards, terminated and truncated.
+
+        Rewards have a row for each slot where they have components.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -222,16 +262,30 @@ class SingleEnvironments(Environments):
         batch: Any = create_empty_array(self.observation_space, slots.size)
         return concatenate(self.observation_space, [self._batch[slot] for slot in slots.tolist()], batch)
 
+    def _vector_reward(self) -> bool:
+        space = getattr(self._envs[0].unwrapped, "reward_space", None)  # MO-Gymnasium's
+        return isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and space.shape[0] > 1
+
+    def _try_step(self, action: Any) -> tuple[Any, ...]:
+        before, _ = copy.deepcopy(check_result("reset", self._reset(self._envs[0], 0)))
+        after, reward, _, _, info = check_result("step", self._envs[0].step(action))
+        return before, action, reward, after, info
+
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
-        rewards = np.empty(slots.size)
+        reader = self._reader
+        rewards = np.empty(slots.size if reader is None else (slots.size, len(reader.names)))
         terminated, truncated = np.empty((2, slots.size), dtype=np.bool_)
         for row, slot in enumerate(slots.tolist()):
             self.calls, self.slot = self.calls + 1, slot
             try:
+                before = copy.deepcopy(self._batch[slot]) if reader is not None and reader.needs_observations else None
                 result = self._envs[slot].step(actions[row])
                 if type(result) is not tuple or len(result) != 5:
                     check_result("step", result)
-                observation, rewards[row], terminated[row], truncated[row], _ = result
+                observation, reward, terminated[row], truncated[row], info = result
+                rewards[row] = (
+                    reward if reader is None else reader.read(before, actions[row], reward, observation, info)
+                )
                 if type(observation) is np.ndarray and observation.shape == self._shape:  # nearly always
                     self._batch[slot] = observation
                 else:
@@ -318,6 +372,7 @@ class VectorEnvironments(Environments):
         return take(self._observations, slots)
 
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
+        reader = self._reader
         if self._actions is None:
             self._actions = np.repeat(actions[:1], self._env.num_envs, axis=0)
         self._actions[slots] = actions
@@ -325,13 +380,38 @@ class VectorEnvironments(Environments):
             self.reset(np.flatnonzero(self._ended), [None] * int(self._ended.sum()))
         self.calls, self.slot = self.calls + 1, int(slots[0])
         try:
+            before = copy.deepcopy(self._observations) if reader is not None and reader.needs_observations else None
             result = check_result("step", self._env.step(self._actions.copy()))
-            self._observations, rewards, terminated, truncated, _ = result
+            self._observations, rewards, terminated, truncated, info = result
             check_observation("step", self._observations, self._batch_space)
         except (Exception, SystemExit) as error:
             raise slot_error(int(slots[0]), "step", error) from error
         self._ended = np.logical_or(terminated, truncated)
-        return rewards[slots], terminated[slots], truncated[slots]
+        if reader is None:
+            return rewards[slots], terminated[slots], truncated[slots]
+        read = np.empty((slots.size, len(reader.names)))
+        for row, slot in enumerate(slots.tolist()):
+            try:
+                read[row] = reader.read(*self._transition(slot, before, rewards, info))
+            except (Exception, SystemExit) as error:
+                raise slot_error(slot, "step", error) from error
+        return read, terminated[slots], truncated[slots]
+
+    def _try_step(self, action: Any) -> tuple[Any, ...]:
+        slots = np.arange(self._env.num_envs)
+        self.reset(slots, slots.tolist())
+        self._actions, before = np.stack([action] * slots.size), copy.deepcopy(self._observations)
+        self._observations, rewards, _, _, info = check_result("step", self._env.step(self._actions.copy()))
+        transition = self._transition(0, before, rewards, info)
+        self._use(self._env)
+        return transition
+
+    def _transition(self, row: int, before: Any, rewards: Any, info: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Returns what a function of the transition gets for a row: observations, action, reward and info."""
+        assert self._actions is not None
+        batches = (None, None) if before is None else (before, self._observations)
+        observation, following = (None if batch is None else _row_of(batch, row) for batch in batches)
+        return observation, self._actions[row], rewards[row], following, _info_of(info, row)
 
     def close(self) -> None:
         self._wrappers.restore()
@@ -340,3 +420,22 @@ class VectorEnvironments(Environments):
 
     def remarks(self) -> list[str]:
         return list(self._wrappers.remarks)
+
+
+def _row_of(batch: Any, row: int) -> Any:
+    """Returns one observation of a batch."""
+    if isinstance(batch, Mapping):
+        return {key: _row_of(part, row) for key, part in batch.items()}
+    return tuple(_row_of(part, row) for part in batch) if isinstance(batch, tuple) else batch[row]
+
+
+def _info_of(info: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """Returns a row of a VectorEnv's info, where the mask ``_name`` tells which rows have an entry ``name``."""
+    found: dict[str, Any] = {}
+    for name, values in info.items():
+        mask = info.get(f"_{name}")
+        if isinstance(values, Mapping):
+            found[name] = _info_of(values, row)
+        elif np.ndim(values) > 0 and (mask is None or mask[row]):
+            found[name] = values[row]
+    return found

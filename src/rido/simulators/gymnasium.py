@@ -17,6 +17,7 @@ from rido.policies.observations import stack, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, Points, Position, SimulationError
+from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.environments import Environments, SlotError, Slots, Step
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.opening import open_environments
@@ -80,6 +81,7 @@ class EnvironmentsSimulator:
             check_seeds=self.check_seeds,
             notes=tuple(self._notes),
             remarks=self._remarks(),
+            components=self._envs.components,
         )
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
@@ -127,7 +129,9 @@ class EnvironmentsSimulator:
         lengths = check_request(lengths, seeds, self._horizon)
         points = self._check_points(points, lengths.size)
         slots = self._envs.provide(lengths.size)
-        rollout = self._rollout = _Rollout(lengths, seeds, points, slots, end_on_truncation=self._end_on_truncation)
+        ends, components = self._end_on_truncation, self._envs.components
+        rollout = _Rollout(lengths, seeds, points, slots, end_on_truncation=ends, components=components)
+        self._rollout = rollout
         before, started = GlobalState(), time.perf_counter()
         try:
             while rollout.busy.size:
@@ -214,6 +218,8 @@ class GymnasiumSimulator(EnvironmentsSimulator):
             time limit stays as it is.
         reseed: whether each trajectory's reset gets its seed. If not, only the first reset of each sub-environment
             does, and the same seeds do not give the same trajectories.
+        components: what rewards consist of beside the reward itself: names in info, or a function of observation,
+            action, reward, next observation and info that returns a dictionary of numbers.
 
     Attributes:
         num_envs: the largest number of sub-environments side by side.
@@ -235,6 +241,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         trust: bool = True,
         end_on_truncation: bool = False,
         reseed: bool = True,
+        components: Sequence[str] | TransitionFunction | None = None,
     ) -> None:
         horizon = checks.integer("horizon", horizon, least=1)
         if num_envs is not None:
@@ -249,6 +256,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         given = policy if isinstance(policy, Policies) else Policies({"": policy})
         try:
             envs = open_environments(env, wrappers, env_kwargs=env_kwargs, num_envs=num_envs)
+            envs.read_components(check_components(components))
             spaces = dict(observation_space=envs.observation_space, action_space=envs.action_space)
             self.policies = {
                 name: resolve_policy(one, **spaces, deterministic=deterministic, trust=trust)
@@ -294,11 +302,13 @@ class _Rollout:
         slots: int,
         *,
         end_on_truncation: bool,
+        components: tuple[str, ...],
     ) -> None:
         self._end_on_truncation = end_on_truncation
+        self._components = components
         self._lengths = lengths
         self._seeds, self._points = np.asarray(seeds), points
-        self._rewards = np.zeros(int(lengths.sum()))
+        self._rewards = np.zeros((int(lengths.sum()), *([len(components)] if components else [])))
         self._starts = starts_of(lengths)
         self._steps = np.zeros(lengths.size, dtype=np.int64)
         self.terminated = np.zeros(lengths.size, dtype=np.bool_)
@@ -331,7 +341,9 @@ class _Rollout:
         rows = self._rows
         finite = np.isfinite(rewards)
         if not finite.all():
-            raise SlotError(int(self.busy[~finite][0]), f"the reward is {rewards[~finite][0]}")
+            row, *column = np.argwhere(~finite)[0].tolist()
+            name = f"component {self._components[column[0]]!r}" if column else "reward"
+            raise SlotError(int(self.busy[row]), f"the {name} is {rewards[(row, *column)]}")
         steps = self._steps[rows]
         self._rewards[self._starts[rows] + steps] = rewards
         steps += 1
@@ -394,4 +406,4 @@ class _Rollout:
         return SimulationError(row, step, int(self._seeds[row]), reason)
 
     def trajectories(self) -> Trajectories:
-        return Trajectories(self._rewards, self._lengths, self._steps)
+        return Trajectories.from_flat(self._rewards, self._lengths, self._steps)
