@@ -14,9 +14,10 @@ from rido.core.moments import rescale, union
 from rido.core.reward_moments import RewardMoments
 from rido.core.scaling import scaled
 
-_POINTS = 20_000  # of the lattice that integrates the normal distribution, for each component
+_POINTS = 20_000  # of the lattice that integrates the normal distribution
 _SEED = 1  # of its shift: the same numbers in every call
-_STEPS = 40  # bisections for the confidence of each interval
+_STEPS = 40  # bisections for a confidence
+_TOLERANCE = 1e-5  # of the confidence of each interval
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class JointEstimate:
 
         low, high = confidence, several
         for _ in range(_STEPS):
-            if high - low < 1e-6:
+            if high - low < _TOLERANCE:
                 break
             middle = (low + high) / 2
             edge = float(ndtri((1 + middle) / 2))
@@ -131,7 +132,7 @@ class _NormalBox:
         from scipy.stats import multivariate_normal  # slow to import
 
         size = len(self.correlation)
-        normal = multivariate_normal(cov=self.correlation, allow_singular=True, maxpts=_POINTS * size, seed=_SEED)
+        normal = multivariate_normal(cov=self.correlation, allow_singular=True, maxpts=_POINTS, seed=_SEED)
         normal.random_state = np.random.default_rng(_SEED)
         return float(normal.cdf(np.full(size, high), lower_limit=np.full(size, low)))
 

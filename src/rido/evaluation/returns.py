@@ -20,7 +20,7 @@ from rido.core.digits import with_interval
 from rido.core.trajectories import Trajectories, pad
 from rido.evaluation.proportions import Rate
 
-_RESAMPLES = 2000  # of the bootstrap, where there are few returns
+_RESAMPLES = 1000  # of the bootstrap, where there are few returns
 _FEWEST_RESAMPLES = 200
 _DRAWS = 20_000_000  # numbers that the bootstrap draws at most
 _SEED = 1  # of the bootstrap: the same numbers in every call

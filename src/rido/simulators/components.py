@@ -116,7 +116,13 @@ class ComponentReader:
 
     def _call(self, *transition: Any) -> Mapping[str, float]:
         assert self._function is not None
-        found = self._function(*transition)
+        try:
+            found = self._function(*transition)
+        except Exception as error:
+            raise ComponentError(
+                f"the function of components raised {error!r}; it gets observation, action, reward, next observation "
+                "and info"
+            ) from error
         if not isinstance(found, Mapping):
             raise ComponentError(
                 f"the function of components must return a dictionary of numbers, got a {type(found).__name__}"
