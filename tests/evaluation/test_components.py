@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -157,7 +158,7 @@ class TestWhereComponentsComeFrom:
         class Batch(gym.vector.VectorEnv):
             """A VectorEnv that is not a list of environments."""
 
-            metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+            metadata: ClassVar = {"autoreset_mode": AutoresetMode.DISABLED}
 
             def __init__(self):
                 makers = [partial(Costly, death=DEATH)] * 8
