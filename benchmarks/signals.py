@@ -5,6 +5,7 @@
 
 Trajectories of LQG are simulated here, those of MuJoCo agents are drawn from a bank of recorded ones, so that all
 expected returns are known. The agents are those of the RL Baselines3 Zoo in the directory that RIDO_AGENTS names.
+Repetitions are kept beside the banks, so that a run that was stopped goes on.
 ``--before`` is the source of the commit before rewards could have components; without it, speed is not measured.
 """
 
@@ -98,7 +99,6 @@ def record(name, folder):
     path = folder / f"{name}.npz"
     env, agent, components = MUJOCO[name]
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
         simulator = GymnasiumSimulator(env, AGENTS / agent, horizon=HORIZONS[name], components=components)
         found = simulator.rollout(np.full(ROWS, HORIZONS[name]), trajectory_seeds(1, 0, ROWS))
         np.savez_compressed(path, rewards=found.rewards)
@@ -128,20 +128,26 @@ def repetition(case):
     truth = together.expected().ravel()
     values = [[estimate.value for estimate in row] for row in rows]
     held = [
-        [low <= true <= high for (low, high), true in zip((e.interval() for e in row), truth, strict=True)]
+        [bool(low <= true <= high) for (low, high), true in zip((e.interval() for e in row), truth, strict=True)]
         for row in rows
     ]
     joint = one.intervals(simultaneous=True).values()
-    return values, held, all(low <= true <= high for (low, high), true in zip(joint, truth, strict=True))
+    return values, held, all(bool(low <= true <= high) for (low, high), true in zip(joint, truth, strict=True))
 
 
 def study(name, folder, workers):
     """Returns the lines of a table, and a note on it."""
     repetitions = REPETITIONS[name]
+    folder.mkdir(parents=True, exist_ok=True)
     simulators(name, folder)  # records what is missing
-    cases = [(name, folder, seed) for seed in range(repetitions)]
+    path = folder / f"{name}.json"
+    found = json.loads(path.read_text()) if path.exists() else []
+    cases = [(name, folder, seed) for seed in range(len(found), repetitions)]
     with get_context("forkserver").Pool(workers) as pool:
-        values, held, together = map(np.array, zip(*pool.imap(repetition, cases, chunksize=4), strict=True))
+        for cell in pool.imap(repetition, cases):
+            found.append(cell)
+            path.write_text(json.dumps(found))
+    values, held, together = map(np.array, zip(*found, strict=True))
     simulator, _ = simulators(name, folder)
     truth = simulator.expected().ravel()
     squares = (values - truth) ** 2  # repetition, method, column
