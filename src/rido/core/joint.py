@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -81,8 +82,8 @@ class JointEstimate:
         """
         claims = [(index, limit, 1.0) for index, limit in below.items()]
         claims += [(index, limit, -1.0) for index, limit in above.items()]
-        if not claims:
-            raise ValueError("below or above must give at least one limit, got none")
+        if not claims or any(math.isnan(limit) for _, limit, _ in claims):
+            raise ValueError(f"below and above must give at least one limit, and numbers, got {below} and {above}")
         weakest = min(_one_sided(self.estimates[index], limit, sign) for index, limit, sign in claims)
         if len(claims) == 1:
             return weakest

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.allocation import Array, discount_factors
 from rido.core.digits import with_interval
-from rido.core.trajectories import Trajectories, pad
+from rido.core.trajectories import Trajectories
 from rido.evaluation.proportions import Rate
 
 _RESAMPLES = 1000  # of the bootstrap, where there are few returns
@@ -69,10 +69,10 @@ class Returns:
         for batch in batches:
             if not (full := batch.lengths == horizon).any():
                 continue
-            chosen = batch.select(full)
-            rows = pad(chosen.flat.reshape(len(chosen.flat), -1), chosen.lengths, horizon)
-            values.append(np.einsum("itc,t->ic", rows, discounts))
-            last.append(rows[np.arange(len(rows)), chosen.steps - 1])
+            flat = batch.flat if full.all() else batch.flat[np.repeat(full, batch.lengths)]
+            rows = flat.reshape(-1, horizon, len(names))
+            values.append(np.stack([rows[..., column] @ discounts for column in range(len(names))], axis=1))
+            last.append(rows[np.arange(len(rows)), batch.steps[full] - 1])
         return cls(names, np.concatenate(values), np.concatenate(last), leading)
 
     def __len__(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -134,3 +135,29 @@ class ComponentReader:
         if np.ndim(reward) > 1:
             raise ComponentError(f"the reward must be a number or a vector, got shape {np.shape(reward)}")
         return max(1, int(np.size(reward)))
+
+
+def row_of(batch: Any, row: int) -> Any:
+    """Returns one observation of a batch."""
+    if isinstance(batch, Mapping):
+        return {key: row_of(part, row) for key, part in batch.items()}
+    return tuple(row_of(part, row) for part in batch) if isinstance(batch, tuple) else batch[row]
+
+
+def info_of(info: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """Returns a row of a VectorEnv's info, where the mask ``_name`` tells which rows have an entry ``name``."""
+    found: dict[str, Any] = {}
+    for name, values in info.items():
+        mask = info.get(f"_{name}")
+        if isinstance(values, Mapping):
+            found[name] = info_of(values, row)
+        elif np.ndim(values) > 0 and (mask is None or mask[row]):
+            found[name] = values[row]
+    return found
+
+
+def random_action(space: Any) -> Any:
+    """Returns an action of a space, always the same one, without changing the space's own random numbers."""
+    space = copy.deepcopy(space)
+    space.seed(0)
+    return space.sample()

@@ -4,7 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,85 +14,15 @@ from numpy.typing import NDArray
 
 from rido.policies.observations import take
 from rido.simulators.base import narrow_seed
-from rido.simulators.components import ComponentError, ComponentReader, TransitionFunction
+from rido.simulators.components import ComponentReader, TransitionFunction, info_of, random_action, row_of
 from rido.simulators.points import PointGenerator, replaced_np_random
+from rido.simulators.protocol import RefusedError, SlotError, check_observation, check_result, slot_error
 from rido.simulators.wrappers import Wrappers
 
 Slots = NDArray[np.intp]
 Step = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
 
-_SIGNATURES = {
-    "reset": "Gymnasium's takes seed= and options= and returns (observation, info): update or wrap it (shimmy)",
-    "step": "Gymnasium's returns (observation, reward, terminated, truncated, info): update or wrap it (shimmy)",
-}
-_AS_SPACE = "but observation_space has"
 _GENERATORS = "reset_generators"  # in the metadata of a VectorEnv: whether reset takes the option of this name
-
-
-class SlotError(Exception):
-    """An error in one slot; its cause is the original exception."""
-
-    def __init__(self, slot: int, reason: str) -> None:
-        super().__init__(reason)
-        self.slot, self.reason = slot, reason
-
-
-class _Refused(Exception):
-    """A result of reset or step that does not follow Gymnasium's interface; its text says what is wrong with it."""
-
-
-def slot_error(slot: int, method: str, error: BaseException) -> SlotError:
-    """Returns the error of a slot whose ``reset`` or ``step`` raised another."""
-    text = str(error)
-    if isinstance(error, (_Refused, ComponentError)):
-        return SlotError(slot, text)
-    # The same texts for a wrapper that unpacks what an old environment returns, or passes the seed on to it.
-    if isinstance(error, ValueError) and "expected 5, got 4" in text:
-        return SlotError(slot, f"the environment's step returned 4 values, {_SIGNATURES['step']}")
-    if isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in text:
-        return SlotError(slot, f"the environment's reset takes no seed, {_SIGNATURES['reset']}")
-    return SlotError(slot, f"the environment's {method} raised {error!r}")
-
-
-def check_result(method: Literal["reset", "step"], result: Any) -> Any:
-    """Returns what ``reset`` or ``step`` returned, or raises if it is not a tuple as Gymnasium wants it."""
-    count = 2 if method == "reset" else 5
-    if not isinstance(result, (tuple, list)) or len(result) != count:
-        found = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
-        raise _Refused(f"the environment's {method} returned {found}, {_SIGNATURES[method]}")
-    return result
-
-
-def check_observation(method: str, observation: Any, space: gym.Space[Any]) -> None:
-    """Raises if an observation has not the shape or the parts of its space. Bounds are not checked."""
-    match space:
-        case gym.spaces.Dict():
-            if not isinstance(observation, Mapping) or not set(space.spaces) <= set(observation):
-                found = sorted(map(str, observation)) if isinstance(observation, Mapping) else _kind(observation)
-                wanted = f"a dictionary with {sorted(map(str, space.spaces))}"
-                raise _Refused(f"the environment's {method} returned the observation {found}, {_AS_SPACE} {wanted}")
-            for key, part in space.spaces.items():
-                check_observation(method, observation[key], part)
-        case gym.spaces.Tuple():
-            if not isinstance(observation, (tuple, list)) or len(observation) != len(space.spaces):
-                wanted = f"a tuple of {len(space.spaces)}"
-                raise _Refused(
-                    f"the environment's {method} returned the observation {_kind(observation)}, {_AS_SPACE} {wanted}"
-                )
-            for value, part in zip(observation, space.spaces, strict=True):
-                check_observation(method, value, part)
-        case gym.spaces.Box() | gym.spaces.Discrete() | gym.spaces.MultiDiscrete() | gym.spaces.MultiBinary():
-            if observation is None or np.shape(observation) != space.shape:
-                raise _Refused(
-                    f"the environment's {method} returned an observation of {_kind(observation)}, {_AS_SPACE} shape "
-                    f"{space.shape}"
-                )
-
-
-def _kind(observation: Any) -> str:
-    if observation is None or isinstance(observation, (str, Mapping)):
-        return f"type {type(observation).__name__}"
-    return f"shape {np.shape(observation)}"
 
 
 class Environments(ABC):
@@ -130,7 +60,7 @@ class Environments(ABC):
         transition = None
         if callable(components) or self._vector_reward():
             try:
-                transition = self._try_step(self._random_action())
+                transition = self._try_step(random_action(self.action_space))
             except (Exception, SystemExit) as error:
                 reason = error if isinstance(error, SlotError) else slot_error(0, "step", error)
                 raise ValueError(f"env must take a step, to tell its components, but {reason}") from error
@@ -144,11 +74,6 @@ class Environments(ABC):
     def _try_step(self, action: Any) -> tuple[Any, ...]:
         """Returns a transition with this action: observation, action, reward, next observation and info."""
         raise NotImplementedError
-
-    def _random_action(self) -> Any:
-        space = copy.deepcopy(self.action_space)
-        space.seed(0)
-        return space.sample()
 
     @abstractmethod
     def provide(self, wanted: int) -> int:
@@ -283,9 +208,9 @@ class SingleEnvironments(Environments):
                 if type(result) is not tuple or len(result) != 5:
                     check_result("step", result)
                 observation, reward, terminated[row], truncated[row], info = result
-                rewards[row] = (
-                    reward if reader is None else reader.read(before, actions[row], reward, observation, info)
-                )
+                if reader is not None:
+                    reward = reader.read(before, actions[row], reward, observation, info)
+                rewards[row] = reward
                 if type(observation) is np.ndarray and observation.shape == self._shape:  # nearly always
                     self._batch[slot] = observation
                 else:
@@ -384,6 +309,11 @@ class VectorEnvironments(Environments):
             result = check_result("step", self._env.step(self._actions.copy()))
             self._observations, rewards, terminated, truncated, info = result
             check_observation("step", self._observations, self._batch_space)
+            if np.ndim(rewards) != 1:
+                raise RefusedError(
+                    f"the environment's step returned rewards of shape {np.shape(rewards)}, but a VectorEnv must have "
+                    "one number for each row: for vector rewards give a function that makes a single environment"
+                )
         except (Exception, SystemExit) as error:
             raise slot_error(int(slots[0]), "step", error) from error
         self._ended = np.logical_or(terminated, truncated)
@@ -409,9 +339,10 @@ class VectorEnvironments(Environments):
     def _transition(self, row: int, before: Any, rewards: Any, info: Mapping[str, Any]) -> tuple[Any, ...]:
         """Returns what a function of the transition gets for a row: observations, action, reward and info."""
         assert self._actions is not None
-        batches = (None, None) if before is None else (before, self._observations)
-        observation, following = (None if batch is None else _row_of(batch, row) for batch in batches)
-        return observation, self._actions[row], rewards[row], following, _info_of(info, row)
+        observation, following = (
+            (None, None) if before is None else (row_of(b, row) for b in (before, self._observations))
+        )
+        return observation, self._actions[row], rewards[row], following, info_of(info, row)
 
     def close(self) -> None:
         self._wrappers.restore()
@@ -420,22 +351,3 @@ class VectorEnvironments(Environments):
 
     def remarks(self) -> list[str]:
         return list(self._wrappers.remarks)
-
-
-def _row_of(batch: Any, row: int) -> Any:
-    """Returns one observation of a batch."""
-    if isinstance(batch, Mapping):
-        return {key: _row_of(part, row) for key, part in batch.items()}
-    return tuple(_row_of(part, row) for part in batch) if isinstance(batch, tuple) else batch[row]
-
-
-def _info_of(info: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """Returns a row of a VectorEnv's info, where the mask ``_name`` tells which rows have an entry ``name``."""
-    found: dict[str, Any] = {}
-    for name, values in info.items():
-        mask = info.get(f"_{name}")
-        if isinstance(values, Mapping):
-            found[name] = _info_of(values, row)
-        elif np.ndim(values) > 0 and (mask is None or mask[row]):
-            found[name] = values[row]
-    return found
