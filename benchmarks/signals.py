@@ -38,7 +38,7 @@ MUJOCO = {
 HORIZONS = {"LQG": 50, "Swimmer": 200, "HalfCheetah": 200}
 BUDGETS = {"LQG": 5000, "Swimmer": 20_000, "HalfCheetah": 20_000}
 REPETITIONS = {"LQG": 200, "Swimmer": 100, "HalfCheetah": 100}
-SPEED_ROUNDS = 15  # in each of them, both versions are timed
+SPEED_ROUNDS = 9  # in each of them, both versions are timed
 
 
 class Lqg:
@@ -217,7 +217,7 @@ def timings():
     for name, work in works.items():
         work()
         times = []
-        for _ in range(5):
+        for _ in range(3):
             started = time.process_time()
             work()
             times.append(time.process_time() - started)
@@ -241,7 +241,7 @@ def speed(before):
     for name in rounds[0][0]:
         ratios = np.array([new[name] / old[name] for new, old in rounds])
         least = [min(both[version][name] for both in rounds) for version in (0, 1)]
-        low, high = np.sort(ratios)[[3, -4]]  # 95% interval of the median of 15, by order statistics
+        low, high = np.sort(ratios)[[1, -2]]  # 96% interval of the median of 9, by order statistics
         lines.append(
             f"| {name} | {least[1]:.3g} s | {np.median(ratios):.3f} | [{low:.3f}, {high:.3f}] "
             f"| {least[0] / least[1]:.3f} |"
@@ -296,9 +296,9 @@ def main():
             "## Speed of scalar evaluation",
             "",
             f"Processor time of this version over that of the commit before, in turn, {SPEED_ROUNDS} rounds of new",
-            "processes, in each the least of five runs.",
+            "processes, in each the least of three runs.",
             "",
-            "| work | before, least | median ratio | 95% interval | ratio of the least |",
+            "| work | before, least | median ratio | 96% interval | ratio of the least |",
             "|---|---|---|---|---|",
             *speed(options.before),
         ]

@@ -161,7 +161,8 @@ class Evaluation:
     def _together(self) -> JointEstimate:
         if self.joint is not None:
             return self.joint
-        return JointEstimate((self.estimate,), np.array([[self.standard_error**2]]))
+        with np.errstate(over="ignore"):
+            return JointEstimate((self.estimate,), np.array([[self.standard_error]]) ** 2)
 
     def summary(self) -> str:
         """Returns what was found, in a few lines."""
