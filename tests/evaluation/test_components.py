@@ -324,6 +324,10 @@ class VectorCost(BadCost):
     cost = np.zeros(2)
 
 
+def late(observation, action, reward, following, info):
+    return {"cost": 1.0} | ({"more": 1.0} if following[0] > 3 else {})
+
+
 class TestWhatCannotBe:
     @pytest.mark.parametrize(
         ("settings", "message"),
@@ -338,6 +342,9 @@ class TestWhatCannotBe:
             (dict(components=("a\nb",)), "components must have names of printable characters"),
             (dict(components=()), "components must be at least one name"),
             (dict(components=lambda *transition: [1.0]), "must return a dictionary of numbers, got a list"),
+            (dict(components=lambda *transition: {"reward": 1.0}), "must return other names than reward, at least one"),
+            (dict(components=lambda *transition: {}), "must return other names than reward, at least one, got none"),
+            (dict(components=late), "returned 'more', which it had not before"),
             (dict(components=lambda transition: {}), "takes 1 positional argument but 5 were given"),
             (dict(env=TwoRewards), "components must name the 2 entries of the vector reward, got 1 names"),
             (dict(plan_for="costs"), "plan_for must be one of 'all', 'reward', 'cost', got 'costs'"),

@@ -75,7 +75,12 @@ class ComponentReader:
         rewards = (REWARD,) if entries == 1 else tuple(f"{REWARD}_{index}" for index in range(entries))
         others: tuple[str, ...] = ()
         if self._function is not None and transition is not None:
-            others = check_names(name for name in self._call(*transition) if name not in rewards)
+            others = check_names(self._call(*transition))
+            if not others or set(others) & set(rewards):
+                raise ValueError(
+                    f"the function of components must return other names than {', '.join(rewards)}, at least one, got "
+                    f"{', '.join(others) or 'none'}"
+                )
         elif isinstance(components, tuple) and entries == 1:
             others = tuple(name for name in components if name != REWARD)
         elif isinstance(components, tuple):
@@ -95,6 +100,11 @@ class ComponentReader:
             ComponentError: one is missing, or is not a number.
         """
         found = info if self._function is None else self._call(observation, action, reward, following, info)
+        if self._function is not None and (more := sorted(map(str, set(found) - set(self._others)))):
+            raise ComponentError(
+                f"the function of components returned {more[0]!r}, which it had not before: it must return the same "
+                "names for every transition"
+            )
         if missing := [name for name in self._others if name not in found]:
             source = "info" if self._function is None else "what the function of components returned"
             there = ", ".join(map(repr, sorted(map(str, found)))) or "nothing"
