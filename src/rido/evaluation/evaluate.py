@@ -223,9 +223,8 @@ def evaluate(
             control = critic if isinstance(critic, Critic) else JaxCritic(critic)
             on_device = isinstance(control, JaxCritic)
         large = horizon <= _SUMMED_HORIZON and first.budget > _SUMMED_BUDGET and starts == "random"
-        summing = (
-            able.summarises and on_device and large and run is None and columns is None
-        )  # a run file records the rewards
+        needed = run is not None or columns is not None  # the rewards themselves
+        summing = able.summarises and on_device and large and not needed
         if summing and reward_range is not None:
             raise ValueError(
                 f"reward_range must come with run=FILE or a budget of at most {_SUMMED_BUDGET:,} transitions, beyond "
@@ -273,10 +272,9 @@ def evaluate(
             "end_on_truncation": bool(end_on_truncation),
             "reseed": bool(reseed),
             **({} if run is None else identities(env, running)),
-            **(
-                {"components_fingerprint": identify("components", asked)} if run is not None and callable(asked) else {}
-            ),
         }
+        if run is not None and callable(asked):
+            configuration["components_fingerprint"] = identify("components", asked)
         name = None if isinstance(env, str) else describe(running).environment
         result = run_task(prepare(running), running, name or environment_name(env), configuration)
     finally:
