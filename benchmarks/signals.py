@@ -298,7 +298,7 @@ def main():
             "## Speed of scalar evaluation",
             "",
             f"Processor time of this version over that of the commit before, in turn, {SPEED_ROUNDS} rounds of new",
-            "processes, in each the least of three runs. Ratios are averaged on the scale of logarithms. Other work shared the",
+            "processes, in each the least of three runs. Ratios are averaged as logarithms. Other work shared the",
             "processors.",
             "",
             "| work | before, least | mean ratio | 95% interval | ratio of the least |",
