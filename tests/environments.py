@@ -126,3 +126,31 @@ class Faulty(Mortal):
             else:
                 reward = float(self.fault)
         return observation, reward, terminated, truncated, info
+
+
+class Costly(Mortal):
+    """As Mortal, with a cost in info: twice the start, squared, and a success where it lives to step 5."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, _ = super().step(action)
+        info = {"cost": 4 * self.start**2, "is_success": float(self.t >= 5), "name": "Costly"}
+        return observation, reward, terminated, truncated, info
+
+    @staticmethod
+    def expected_cost(horizon, gamma, death):
+        return 4 * float(np.sum((gamma * (1 - death)) ** np.arange(horizon)))
+
+
+class TwoRewards(Costly):
+    """As Costly, with a vector reward, as in MO-Gymnasium: the reward and the cost."""
+
+    reward_space = spaces.Box(-np.inf, np.inf, (2,))
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, np.array([reward, info.pop("cost")], dtype=np.float32), terminated, truncated, info
+
+
+def of_transition(observation, action, reward, following, info):
+    """Components of a transition of Mortal."""
+    return {"later": following[0], "twice": 2 * reward, "action": action, "before": observation[0]}

@@ -25,7 +25,6 @@ from rido.cli.options import (
     SPEND,
     EndOnTruncationOption,
     EnvPoolOption,
-    GammaOption,
     HorizonOption,
     NoReseedOption,
     NumEnvsOption,
@@ -46,10 +45,25 @@ from rido.strategies.names import STRATEGIES, StrategyName
 
 def evaluate_command(
     env: EnvArgument,
-    gamma: GammaOption,
+    gamma: Annotated[
+        list[float],
+        typer.Option(help="Discount factor in (0, 1]; several share the trajectories.", rich_help_panel=ESTIMATE),
+    ],
     policy: PolicyOption = None,
     trust: TrustOption = False,
     horizon: HorizonOption = None,
+    component: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A number in info to estimate too, such as cost; may be repeated.",
+            rich_help_panel=ESTIMATE,
+        ),
+    ] = None,
+    plan_for: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The component that lengths are planned for.", rich_help_panel=ESTIMATE),
+    ] = None,
     end_on_truncation: EndOnTruncationOption = False,
     env_kwarg: EnvKwargOption = None,
     stochastic: StochasticOption = False,
@@ -107,6 +121,8 @@ def evaluate_command(
             trust=may_run_code(policy, trust),
             gamma=gamma,
             horizon=horizon,
+            components=component or None,
+            plan_for=plan_for,
             end_on_truncation=end_on_truncation,
             env_kwargs=parse_arguments("env-kwarg", env_kwarg),
             deterministic=not stochastic,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +15,10 @@ from rido.core.moments import rescale, union
 from rido.core.reward_moments import RewardMoments
 from rido.core.scaling import scaled
 
-_POINTS = 20_000  # of the lattice that integrates the normal distribution, for each component
+_POINTS = 20_000  # of the lattice that integrates the normal distribution
 _SEED = 1  # of its shift: the same numbers in every call
-_STEPS = 40  # bisections for the confidence of each interval
+_STEPS = 40  # bisections for a confidence
+_TOLERANCE = 1e-5  # of the confidence of each interval
 
 
 @dataclass(frozen=True)
@@ -67,27 +69,85 @@ class JointEstimate:
             confidence = self._confidence_of_each(confidence)
         return [estimate.interval(confidence) for estimate in self.estimates]
 
+    def confidence(self, *, below: Mapping[int, float], above: Mapping[int, float]) -> float:
+        """Returns with what confidence components are below and above limits, all of them at the same time.
+
+        It is the largest confidence with which simultaneous one-sided bounds put every component on the right side of
+        its limit. The bounds are those of single intervals whose confidence is chosen by the correlations of the
+        components, as in :meth:`intervals`.
+
+        Args:
+            below: limits by the indices of the components that are to be below them.
+            above: limits by the indices of the components that are to be above them.
+        """
+        claims = [(index, limit, 1.0) for index, limit in below.items()]
+        claims += [(index, limit, -1.0) for index, limit in above.items()]
+        if not claims or any(math.isnan(limit) for _, limit, _ in claims):
+            raise ValueError(f"below and above must give at least one limit, and numbers, got {below} and {above}")
+        weakest = min(_one_sided(self.estimates[index], limit, sign) for index, limit, sign in claims)
+        if len(claims) == 1:
+            return weakest
+        columns, signs = [index for index, _, _ in claims], np.array([sign for _, _, sign in claims])
+        covariance = self.covariance[np.ix_(columns, columns)] * np.outer(signs, signs)
+        together = _NormalBox.of(covariance)
+        if together is None:
+            return max(0.0, 1 - len(claims) * (1 - weakest))  # Bonferroni's
+        from scipy.special import ndtri  # slow to import
+
+        return min(weakest, together.probability(-np.inf, float(ndtri(weakest))))
+
     def _confidence_of_each(self, confidence: float) -> float:
         """Returns the confidence of single intervals that hold together with the one asked for."""
-        deviations = np.sqrt(np.diag(self.covariance))
-        varied = (deviations > 0) & np.isfinite(deviations)
         several = 1 - (1 - confidence) / len(self.estimates)  # Bonferroni's
-        if varied.sum() < 2 or not varied.all():
+        together = _NormalBox.of(self.covariance)
+        if len(self.estimates) < 2 or together is None:
             return several
         from scipy.special import ndtri  # slow to import
-        from scipy.stats import multivariate_normal
 
-        correlation = self.covariance / deviations / deviations[:, None]
-        normal = multivariate_normal(cov=correlation, allow_singular=True, maxpts=_POINTS * varied.sum(), seed=_SEED)
         low, high = confidence, several
         for _ in range(_STEPS):
-            if high - low < 1e-6:
+            if high - low < _TOLERANCE:
                 break
             middle = (low + high) / 2
-            edge = np.full(len(deviations), ndtri((1 + middle) / 2))
-            normal.random_state = np.random.default_rng(_SEED)
-            low, high = (low, middle) if normal.cdf(edge, lower_limit=-edge) >= confidence else (middle, high)
+            edge = float(ndtri((1 + middle) / 2))
+            low, high = (low, middle) if together.probability(-edge, edge) >= confidence else (middle, high)
         return high
+
+
+@dataclass(frozen=True)
+class _NormalBox:
+    """Probabilities of boxes under a normal distribution with unit variances."""
+
+    correlation: Array
+
+    @classmethod
+    def of(cls, covariance: Array) -> _NormalBox | None:
+        """Returns the distribution with the correlations of a covariance matrix; None where a variance is not known."""
+        deviations = np.sqrt(np.diag(covariance))
+        if not ((deviations > 0) & np.isfinite(deviations)).all():
+            return None
+        return cls(covariance / deviations / deviations[:, None])
+
+    def probability(self, low: float, high: float) -> float:
+        """Returns the probability that all components are from low to high."""
+        from scipy.stats import multivariate_normal  # slow to import
+
+        size = len(self.correlation)
+        normal = multivariate_normal(cov=self.correlation, allow_singular=True, maxpts=_POINTS, seed=_SEED)
+        normal.random_state = np.random.default_rng(_SEED)
+        return float(normal.cdf(np.full(size, high), lower_limit=np.full(size, low)))
+
+
+def _one_sided(estimate: Estimate, limit: float, sign: float) -> float:
+    """Returns the largest confidence of a one-sided bound that is below the limit (sign 1) or above it (-1)."""
+    if sign * (limit - estimate.value) <= 0:
+        return 1 - _one_sided(estimate, limit, -sign) if limit != estimate.value else 0.5
+    low, high = 0.0, 1.0
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        end = estimate.interval(middle)[1 if sign > 0 else 0]
+        low, high = (middle, high) if sign * (limit - end) > 0 else (low, middle)
+    return (1 + low) / 2
 
 
 def _of_trajectories(teams: Sequence[RewardMoments], same_means: bool) -> Array:

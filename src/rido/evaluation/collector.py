@@ -21,6 +21,7 @@ from rido.core.trajectories import Trajectories, concatenate
 from rido.critics.base import Critic, signal, value
 from rido.critics.features import FeatureExtractor, Sample
 from rido.critics.learning import Learner
+from rido.evaluation.components import Components
 from rido.evaluation.progress import Progress
 from rido.policies.observations import take
 from rido.simulators.base import (
@@ -30,6 +31,7 @@ from rido.simulators.base import (
     Summarised,
     SummarisingSimulator,
     describe,
+    refuse_components,
     seed_source,
     trajectory_seeds,
 )
@@ -73,6 +75,7 @@ class Collector:
         pieces: recorded pieces that are still to be had, shared with other collectors; those of the run file if not
             given.
         replicates: sequences of Sobol points for the starts of trajectories; 0 for random starts.
+        components: what is estimated of rewards with several components or discounts.
 
     Attributes:
         round: number of the round that pieces are recorded for.
@@ -98,8 +101,12 @@ class Collector:
         reward_range: tuple[float, float] | None = None,
         pieces: deque[Piece] | None = None,
         replicates: int = 0,
+        components: Components | None = None,
     ) -> None:
+        if components is None:
+            refuse_components(simulator, "a comparison of policies")
         self._simulator = simulator
+        self._components = components
         self._points = SobolPoints(entropy, stream=_START_STREAM, replicates=replicates) if replicates else None
         self._lockstep = describe(simulator).lockstep
         self._entropy = entropy
@@ -282,6 +289,9 @@ class Collector:
             if recorded and self._points is not None:
                 self._points.skip(groups[done : done + len(part)])
             planned = np.array_equal(part.lengths, lengths[done : done + len(part)])
+            if self._components is not None:
+                part = self._components.columns(part)
+                piece = dataclasses.replace(piece, trajectories=part)
             if not planned or piece.round != self.round or (piece.features is None) != (extractor is None):
                 raise RunFileError(_OTHER_PLAN)
             if self._reward_range is not None:
@@ -318,6 +328,8 @@ class Collector:
         except SimulationError as error:
             raise self._in_evaluation(error) from error.__cause__
         piece = dataclasses.replace(piece, seconds=time.perf_counter() - started)
+        if self._components is not None:
+            self._components.check(piece.trajectories)  # before anything is recorded
         if self._record is not None:
             self._record.append(piece, describe(self._simulator).workers)
         return piece

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from rido.core import checks
 from rido.critics.base import Critic
 from rido.critics.selection import RESET_SHARE
+from rido.evaluation.components import Components, check_gammas
 from rido.evaluation.extension import Goal, all_goals
 from rido.evaluation.loop import Task, run_task
 from rido.evaluation.recorded import time_spent
@@ -20,9 +21,11 @@ from rido.evaluation.result import Evaluation
 from rido.evaluation.time_budget import TimeBudget
 from rido.simulators import factory
 from rido.simulators.base import Simulator, close, describe
+from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import environment_name, identities
 from rido.simulators.sobol import Starts, refuse_without_points
+from rido.storage.fingerprint import identify
 from rido.strategies import Adaptive, Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
@@ -36,8 +39,10 @@ def evaluate(
     env: Any,
     policy: Any = None,
     *,
-    gamma: float,
+    gamma: float | Sequence[float],
     horizon: int | None = None,
+    components: Sequence[str] | TransitionFunction | None = None,
+    plan_for: str | None = None,
     end_on_truncation: bool = False,
     env_kwargs: Mapping[str, Any] | None = None,
     deterministic: bool = True,
@@ -74,10 +79,16 @@ def evaluate(
             observations or of one, "random", or "module:attribute" (see
             :func:`rido.policies.resolve.resolve_policy`); in JAX a function of one observation.
             Not needed for the paper's domains (``rido/LQG-v0`` and so on) and simulators of your own.
-        gamma: discount factor in (0, 1].
+        gamma: discount factor in (0, 1]; several estimate all of them from the same trajectories.
         horizon: steps over which the return is summed. If not given, as many as leave out 0.1% of the return
             of constant rewards, or the environment's own time limit if that is less; a function that makes an
             environment is called once more for it. A longer horizon lifts that limit, and the result says so.
+        components: what else to estimate from the same trajectories, see docs/components.md: names in ``info``, such as
+            ``("cost",)``, or a function of observation, action, reward, next observation and info that returns a
+            dictionary of numbers. Vector rewards have a component for each entry, which names here rename. Not
+            available with a critic.
+        plan_for: the component that trajectory lengths are planned for, which ``value`` and ``until`` are about too;
+            "all" (the default with several) for all of them, each in units of the standard deviation of its return.
         end_on_truncation: whether the environment's own truncation ends an episode, after which all rewards are 0, as
             in SB3's ``evaluate_policy``. If not, the time limit is lifted, and another truncation is an error.
         env_kwargs: arguments of the environment, with an id.
@@ -131,7 +142,8 @@ def evaluate(
         2000
     """
     started = time.monotonic()
-    gamma = checks.discount("gamma", gamma)
+    gammas, asked = check_gammas(gamma), check_components(components)
+    gamma = max(gammas)
     if simulator != "jax":
         env = factory.import_environment(env)
     own = factory.is_simulator(env)
@@ -146,11 +158,16 @@ def evaluate(
             deterministic=deterministic,
             end_on_truncation=end_on_truncation,
             reseed=reseed,
+            components=asked,
         )
     elif simulator is None and factory.is_in_jax(env):
         simulator = "jax"
     if simulator == "jax":
         factory.refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
+    if asked is not None and not factory.switches_policies(simulator):
+        raise ValueError(
+            f"components must come with Gymnasium environments, in this process, in workers or on Ray, got {simulator=}"
+        )
     horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, in_jax=simulator == "jax")
     settings, until = _resolve_strategy(strategy, until, has_critic=critic is not None)
     make = settings.begin if isinstance(settings, Strategy) else settings
@@ -171,6 +188,10 @@ def evaluate(
 
     def prepare(running: Simulator) -> Task:
         timing, size, chosen = None, budget or 0, make
+        columns = Components.resolve(describe(running).components, gammas, plan_for)
+        if columns is not None and (critic is not None or reward_range is not None):
+            given = "a critic, which is a value function of the reward alone" if critic is not None else "reward_range"
+            raise ValueError(f"components, vector rewards and several gamma must come without {given}")
         able, control, on_device = describe(running), critic, critic is None
         if isinstance(settings, Adaptive) and able.in_time_of_one and not settings.lockstep:
             chosen = partial(chosen, lockstep=able.in_time_of_one)
@@ -202,7 +223,8 @@ def evaluate(
             control = critic if isinstance(critic, Critic) else JaxCritic(critic)
             on_device = isinstance(control, JaxCritic)
         large = horizon <= _SUMMED_HORIZON and first.budget > _SUMMED_BUDGET and starts == "random"
-        summing = able.summarises and on_device and large and run is None  # a run file records the rewards
+        needed = run is not None or columns is not None  # the rewards themselves
+        summing = able.summarises and on_device and large and not needed
         if summing and reward_range is not None:
             raise ValueError(
                 f"reward_range must come with run=FILE or a budget of at most {_SUMMED_BUDGET:,} transitions, beyond "
@@ -224,6 +246,7 @@ def evaluate(
             run=run,
             progress=progress,
             timing=timing,
+            components=columns,
         )
 
     if own:
@@ -240,6 +263,7 @@ def evaluate(
         **({} if trust else {"trust": False}),
         **({"end_on_truncation": True} if end_on_truncation else {}),
         **({} if reseed else {"reseed": False}),
+        **({} if asked is None else {"components": asked}),
     )
     try:
         configuration = {
@@ -249,6 +273,8 @@ def evaluate(
             "reseed": bool(reseed),
             **({} if run is None else identities(env, running)),
         }
+        if run is not None and callable(asked):
+            configuration["components_fingerprint"] = identify("components", asked)
         name = None if isinstance(env, str) else describe(running).environment
         result = run_task(prepare(running), running, name or environment_name(env), configuration)
     finally:

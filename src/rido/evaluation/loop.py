@@ -16,13 +16,14 @@ from rido.core.schedule import Schedule
 from rido.critics.learning import Learner
 from rido.critics.selection import RESET_SHARE, CriticChoice
 from rido.evaluation.collector import Collector
+from rido.evaluation.components import Components, full_length_returns, leading_moments
 from rido.evaluation.extension import Goal, ask_for_goals, record_goals
 from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Pace, TimeBudget
 from rido.simulators.base import Simulator, describe
 from rido.simulators.sobol import check_seeds
-from rido.storage.runfile import NORMALISATION, REMARKS, REWARD_RANGE, RunFile
+from rido.storage.runfile import COMPONENTS, NORMALISATION, REMARKS, REWARD_RANGE, RunFile
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import width_warnings
 
@@ -52,6 +53,7 @@ class Task:
         run: path of the run file.
         progress: whether to show a progress bar.
         timing: the time budget.
+        components: what is estimated where rewards have several components or there are several discounts.
     """
 
     make: Callable[..., Strategy]
@@ -69,6 +71,7 @@ class Task:
     run: str | Path | None
     progress: bool | None
     timing: TimeBudget | None
+    components: Components | None
 
     @property
     def reserve(self) -> int:
@@ -102,6 +105,8 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
     choice = CriticChoice.resolve(task.critic, simulator)
     if choice.learns and choice.name == "auto" and strategy.budget < _LEARNING * strategy.horizon:
         choice = CriticChoice("auto")
+    if task.components is not None:
+        task.components.serve(strategy)
     strategy.divide(replicated=task.sobol, cross_fitted=choice.learns)
     least = strategy.least_budget
     if (choice.critic or choice.extractor) and task.reserve and task.first_budget - task.reserve < least:
@@ -126,6 +131,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
         "critic_fingerprint": choice.fingerprint,
         "starts": "sobol" if task.sobol else "random",
         "resets": [task.max_resets, task.reset_cost] if choice.name != "none" else [],
+        **({COMPONENTS: []} if task.components is None else task.components.configuration()),
         **configuration,
         "seed": task.seed,
     }
@@ -166,6 +172,7 @@ def _run(
         notes=notes,
         reward_range=task.reward_range,
         replicates=strategy.division.groups if task.sobol else 0,
+        components=task.components,
     )
     planning = -time.perf_counter()
     with Progress(task.goals[-1].budget, shown=task.progress) as bar:
@@ -190,12 +197,18 @@ def _run(
         collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
         estimate = estimate.plus(collector.starts)
         collector.finish_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
+    plain, joint, returns = leading_moments(collector.plain, task.components), None, None
+    if collector.critic is None and not task.sobol and not task.summing:
+        returns = full_length_returns(strategy.collected(), strategy.horizon, strategy.gamma, task.components)
+    if task.components is not None:
+        joint = task.components.joint(strategy.joint(), estimate)
+        estimate = joint.estimates[task.components.leading]
     planning += time.perf_counter()
     return Evaluation(
         estimate=estimate,
         transitions=task.measured + collector.plain.transitions + math.ceil(collector.resets * task.reset_cost),
         trajectories=collector.trajectories,
-        **uniform_transitions(collector.plain, estimate),
+        **uniform_transitions(plain, estimate),
         strategy=type(strategy).__name__.lower(),
         starts="sobol" if task.sobol else "random",
         environment=environment,
@@ -213,6 +226,9 @@ def _run(
         reset_seconds=collector.reset_seconds,
         reward_range=task.reward_range,
         guaranteed_interval=guaranteed,
+        joint=joint,
+        full_length=returns,
+        **({} if task.components is None else task.components.fields()),
     )
 
 
@@ -230,7 +246,7 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
     pace, goals = Pace(task.timing, strategy.horizon, collector, task.reserve), deque(task.goals[1:])
     while (schedule := ask_for_goals(strategy, goals, pace.ask)) is not None:
         if not collector.summing:
-            _check_memory(schedule)
+            _check_memory(schedule, 1 if task.components is None else len(task.components.labels))
         lengths = schedule.lengths
         if collector.summing:
             strategy.tell([collector.summarise(part, bar) for part in strategy.parts])
@@ -268,9 +284,9 @@ def make_learner(choice: CriticChoice, strategy: Strategy, resets: float) -> Lea
     )
 
 
-def _check_memory(schedule: Schedule) -> None:
+def _check_memory(schedule: Schedule, columns: int) -> None:
     """Refuses a plan whose rewards do not fit into memory, before anything is allocated for it."""
-    needed = _BYTES_PER_TRANSITION * (schedule.transitions + schedule.trajectories)
+    needed = columns * _BYTES_PER_TRANSITION * (schedule.transitions + schedule.trajectories)
     if hasattr(os, "sysconf") and needed > (there := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
         raise ValueError(
             f"budget or time_budget must be smaller: the next {schedule.transitions:,} transitions need "

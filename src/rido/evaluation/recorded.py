@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
 from rido.core.guarantee import guaranteed_interval
+from rido.core.joint import JointEstimate
 from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
 from rido.critics.selection import RESET_SHARE
+from rido.evaluation.components import Components, full_length_returns, leading_moments
 from rido.evaluation.extension import recorded_goals
 from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
@@ -97,7 +99,12 @@ def read_run(path: str | Path) -> RecordedRun:
     taken = accumulate(sum(piece.trajectories.transitions for piece in parts) for parts in rounds)
     if [milestone.transitions for milestone in milestones] != list(taken):
         raise RunFileError(f"run file {path} lacks trajectories of its finished rounds; resume the run first")
-    replayed, complete, moments = replay(configuration, milestones, rounds, [starts for starts, _ in resets])
+    components = Components.recorded(configuration)
+    if components is not None:
+        rounds = [
+            [replace(piece, trajectories=components.columns(piece.trajectories)) for piece in parts] for parts in rounds
+        ]
+    replayed, complete, strategy = replay(configuration, milestones, rounds, [starts for starts, _ in resets])
     plain = RewardMoments(configuration["horizon"], gamma=configuration["gamma"])
     for name in (FITTED_CRITIC, AGENT_DISCOUNT, INDEPENDENT_STARTS, SOBOL_RESETS, WORKERS):
         configuration.pop(name, None)
@@ -131,10 +138,18 @@ def read_run(path: str | Path) -> RecordedRun:
             reward_range=reward_range,
             budget=configuration["first_budget"] or configuration["budget"],
         )
-    learned = moments or plain
+    learned, leading = plain if strategy is None else strategy.moments, leading_moments(plain, components)
+    joint, returns = None, None
+    if components is not None and (strategy is not None or configuration["starts"] == "random"):
+        known = JointEstimate.from_teams([[plain]]) if strategy is None else strategy.joint()
+        joint = components.joint(known, last)
+        last = joint.estimates[components.leading]
     reset_count = sum(starts.size for starts, _ in resets)
     reset_cost = configuration["resets"][1] if reset_count else 0
     critic = milestone.critic
+    if critic == "none" and configuration["starts"] == "random":
+        batches = [piece.trajectories for parts in rounds for piece in parts]
+        returns = full_length_returns(batches, plain.horizon, plain.gamma, components)
     warnings = milestone.warnings
     if complete and critic == "none":  # with a critic, the last milestone has this warning
         until = recorded_goals(configuration)[-1].until
@@ -145,7 +160,7 @@ def read_run(path: str | Path) -> RecordedRun:
         estimate=last,
         transitions=measured + plain.transitions + math.ceil(reset_count * reset_cost),
         trajectories=sum(len(piece.trajectories) for piece in pieces),
-        **uniform_transitions(plain, last),
+        **uniform_transitions(leading, last),
         strategy=configuration["strategy"],
         starts=configuration["starts"],
         environment=configuration["environment"],
@@ -163,6 +178,9 @@ def read_run(path: str | Path) -> RecordedRun:
         reset_seconds=sum(seconds for _, seconds in resets),
         reward_range=reward_range,
         guaranteed_interval=guaranteed,
+        joint=joint,
+        full_length=returns,
+        **(components.fields() if components is not None and joint is not None else {}),
     )
     return RecordedRun(
         evaluation=evaluation,

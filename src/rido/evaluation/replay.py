@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
-from rido.core.moments import Moments
 from rido.core.trajectories import concatenate
 from rido.critics.base import AgentCritic
 from rido.critics.features import FeatureExtractor
 from rido.critics.selection import CriticChoice
 from rido.evaluation.collector import means_of_replicates, sample_of
+from rido.evaluation.components import Components
 from rido.evaluation.extension import ask_for_goals, recorded_goals
 from rido.evaluation.loop import make_learner, reset_reserve
 from rido.policies.base import ValueFunction
@@ -36,17 +36,18 @@ def replay(
     milestones: Sequence[Milestone],
     rounds: Sequence[Sequence[Piece]],
     resets: Sequence[NDArray[np.float64]],
-) -> tuple[Sequence[Estimate | None], bool, Moments | None]:
+) -> tuple[Sequence[Estimate | None], bool, Strategy | None]:
     """Computes the estimate after each finished round again.
 
     Args:
         configuration: what the run is of.
         milestones: the finished rounds.
-        rounds: the pieces of each of them; none of the round that took the critic's resets.
+        rounds: the pieces of each of them, with all columns where there are components; none of the round that took
+            the critic's resets.
         resets: the critic's values of the resets.
 
     Returns:
-        The estimates, whether the budget is spent, and the moments that plans were made from. Where the strategy is a
+        The estimates, whether the budget is spent, and the strategy. Where the strategy is a
         user's own, or plans otherwise than the version that recorded the run, there is None for each round.
     """
     unknown = [None] * len(milestones), False, None
@@ -56,14 +57,14 @@ def replay(
         return unknown
     settings = {"horizon": configuration["horizon"], "gamma": configuration["gamma"], **configuration["options"]}
     try:
-        estimates, spent, moments = _ask_and_tell(partial(kind, **settings), configuration, milestones, rounds, resets)
+        estimates, spent, strategy = _ask_and_tell(partial(kind, **settings), configuration, milestones, rounds, resets)
     except (_PlannedOtherwiseError, TypeError, ValueError):  # settings or trajectories that the strategy does not take
         return unknown
     for estimate, milestone in zip(estimates, milestones, strict=True):
         found, recorded = ((one.value, one.standard_error) for one in (estimate, milestone))
         if not np.allclose(found, recorded, rtol=_ROUNDING, atol=0, equal_nan=True):  # another strategy of this name
             return unknown
-    return estimates, spent, moments
+    return estimates, spent, strategy
 
 
 def _ask_and_tell(
@@ -72,7 +73,7 @@ def _ask_and_tell(
     milestones: Sequence[Milestone],
     rounds: Sequence[Sequence[Piece]],
     resets: Sequence[NDArray[np.float64]],
-) -> tuple[list[Estimate], bool, Moments]:
+) -> tuple[list[Estimate], bool, Strategy]:
     budget = configuration["first_budget"] or configuration["budget"]
     reserve, first = 0, rounds[0][0]
     learns = first.features is not None
@@ -80,6 +81,8 @@ def _ask_and_tell(
         max_resets, reset_cost = configuration["resets"]
         reserve = reset_reserve(max_resets, reset_cost, budget)
     strategy, goals = make(budget=budget - reserve), deque(recorded_goals(configuration)[1:])
+    if (components := Components.recorded(configuration)) is not None:
+        components.serve(strategy)
     strategy.divide(replicated=configuration["starts"] == "sobol", cross_fitted=learns)
     learner = None
     if learns:
@@ -111,4 +114,4 @@ def _ask_and_tell(
         estimates.append(strategy.estimate().plus(starts) if starts.size > 1 else strategy.estimate())
     if configuration["time_budget"]:
         strategy.change_budget(configuration.get(f"budget of round {len(milestones)}", strategy.budget))
-    return estimates, ask_for_goals(strategy, goals) is None, strategy.moments
+    return estimates, ask_for_goals(strategy, goals) is None, strategy

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,12 @@ import numpy as np
 from rido.core.allocation import pool
 from rido.core.digits import to_digits
 from rido.core.estimate import Estimate
+from rido.core.joint import JointEstimate
 from rido.core.moments import Moments, rescale
 from rido.core.scaling import excess_exponent, scaled_number
 from rido.core.schedule import Schedule
+from rido.evaluation.returns import Returns
+from rido.simulators.components import REWARD
 
 _SMALLEST = 1e-150  # number whose square is within float64
 _FOLDS = 10  # of trajectories, whose differences tell how uncertain a variance is
@@ -54,6 +58,10 @@ class Evaluation:
         reward_range: lowest and highest possible reward, if they were given.
         guaranteed_interval: holds the expected return with at least 95% for any rewards in that range; None where no
             range was given.
+        labels: names of what was estimated, each component under each discount.
+        plan_for: what the schedule served, "all" or one of the labels; empty where there is one alone.
+        joint: estimates of all of them with their covariance; None where there is one alone.
+        full_length: returns of the trajectories that were planned to full length, see :attr:`returns`.
     """
 
     estimate: Estimate
@@ -78,6 +86,10 @@ class Evaluation:
     uniform_transitions_interval: tuple[float, float] = (math.nan, math.nan)
     normalisation: str = ""
     starts: str = "random"
+    labels: tuple[str, ...] = (REWARD,)
+    plan_for: str = ""
+    joint: JointEstimate | None = field(default=None, compare=False, repr=False)
+    full_length: Returns | None = field(default=None, compare=False, repr=False)
 
     @property
     def value(self) -> float:
@@ -98,13 +110,74 @@ class Evaluation:
         """Returns the interval that holds the expected return with about this confidence."""
         return self.estimate.interval(confidence)
 
+    @property
+    def components(self) -> dict[str, Estimate]:
+        """The estimate of each component under each discount; only that of the reward if no other was asked for."""
+        return dict(zip(self.labels, self._together.estimates, strict=True))
+
+    def intervals(self, confidence: float = 0.95, *, simultaneous: bool = False) -> dict[str, tuple[float, float]]:
+        """Returns an interval for each component.
+
+        Args:
+            confidence: with which each interval holds its component.
+            simultaneous: whether all of them together hold theirs with this confidence.
+        """
+        found = self._together.intervals(confidence, simultaneous=simultaneous)
+        return dict(zip(self.labels, found, strict=True))
+
+    def confidence_that(
+        self, *, below: Mapping[str, float] | None = None, above: Mapping[str, float] | None = None
+    ) -> float:
+        """Returns with what confidence components are below and above limits, all of them at the same time.
+
+        It is the largest confidence with which simultaneous one-sided bounds put each of them on the right side.
+
+        Args:
+            below: limits of the components that are to be below, such as ``{"cost": 25}``.
+            above: limits of the components that are to be above, such as ``{"reward": 300}``.
+        """
+        claims = []
+        for limits in (below or {}, above or {}):
+            if unknown := [name for name in limits if name not in self.labels]:
+                known = ", ".join(map(repr, self.labels))
+                raise ValueError(f"below and above must name components, of {known}, got {unknown[0]!r}")
+            claims.append({self.labels.index(name): float(limit) for name, limit in limits.items()})
+        return self._together.confidence(below=claims[0], above=claims[1])
+
+    @property
+    def returns(self) -> Returns:
+        """How returns are distributed, from the trajectories that were planned to full length."""
+        if self.full_length is not None:
+            return self.full_length
+        if self.starts == "sobol":
+            reason = "trajectories from Sobol points depend on each other: use starts='random'"
+        elif self.critic != "none":
+            reason = "a run with a critic keeps its residuals alone: use critic=None"
+        else:
+            reason = "this run kept sums over its rewards alone: use a smaller budget or a run file"
+        raise ValueError(f"returns need independent trajectories with their rewards, but {reason}")
+
+    @property
+    def _together(self) -> JointEstimate:
+        if self.joint is not None:
+            return self.joint
+        with np.errstate(over="ignore"):
+            return JointEstimate((self.estimate,), np.array([[self.standard_error]]) ** 2)
+
     def summary(self) -> str:
         """Returns what was found, in a few lines."""
         value, low, high = to_digits(self.value, *self.interval())
+        others = {name: estimate for name, estimate in self.components.items() if estimate is not self.estimate}
+        leading = "".join(f", {name}" for name in self.labels if others and name not in others)
         lines = [
-            f"{self.policy} in {self.environment}: {value}, 95% interval [{low}, {high}]",
+            f"{self.policy} in {self.environment}{leading}: {value}, 95% interval [{low}, {high}]",
+            *(
+                "{}: {}, 95% interval [{}, {}]".format(name, *to_digits(estimate.value, *estimate.interval()))
+                for name, estimate in others.items()
+            ),
             f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.schedule.horizon} "
             f"steps, gamma {self.estimate.gamma:g}, strategy {self.strategy}"
+            + (f", planned for {self.plan_for}" if self.plan_for else "")
             + (", Sobol starts" if self.starts == "sobol" else ""),
         ]
         if self.reward_range is not None and self.guaranteed_interval is not None:
@@ -164,6 +237,27 @@ class Evaluation:
             "guaranteed_interval": _plain(self.guaranteed_interval),
             "warnings": list(self.warnings),
             "remarks": list(self.remarks),
+            **self._components_to_dict(),
+        }
+
+    def _components_to_dict(self) -> dict[str, Any]:
+        if self.joint is None:
+            return {}
+        together = self.intervals(simultaneous=True)
+        return {
+            "plan_for": self.plan_for,
+            "components": [
+                {
+                    "name": name,
+                    "gamma": estimate.gamma,
+                    "value": estimate.value,
+                    "standard_error": _finite(estimate.standard_error),
+                    "interval": _plain(estimate.interval()),
+                    "simultaneous_interval": _plain(together[name]),
+                }
+                for name, estimate in self.components.items()
+            ],
+            "covariance": [[_finite(entry) for entry in row] for row in self.joint.covariance.tolist()],
         }
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -179,7 +273,11 @@ class Evaluation:
 
 
 def _plain(edges: tuple[float, float] | None) -> list[float | None] | None:
-    return None if edges is None else [edge if math.isfinite(edge) else None for edge in edges]
+    return None if edges is None else [_finite(edge) for edge in edges]
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def _rounded(number: float) -> str:

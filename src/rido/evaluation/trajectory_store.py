@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories, starts_of
 from rido.evaluation.progress import Progress
-from rido.simulators.base import SimulationError, Simulator, describe, trajectory_seeds
+from rido.simulators.base import SimulationError, Simulator, describe, refuse_components, trajectory_seeds
 from rido.storage.runfile import Piece, RunFile
 
 _PIECE_SECONDS = 2.0  # trajectories are recorded in pieces of about this many seconds; a crash loses one at most
@@ -77,6 +77,7 @@ class TrajectoryStore:
     def _simulate(self, first: int, lengths: NDArray[np.int64], bar: Progress) -> None:
         """Simulates consecutive trajectories: one for each environment at a time, and more if they are quick."""
         simulator, done = self._simulator(), 0
+        refuse_components(simulator, "a suite")
         while done < lengths.size:
             count = simulator.num_envs
             if self._seconds > 0 and not describe(simulator).lockstep:

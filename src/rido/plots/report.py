@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rido.core.digits import to_digits
+from rido.core.digits import to_digits, with_interval
 from rido.plots.comparison import picture_height, plot_differences, plot_exits, plot_intervals
 from rido.plots.pictures import plot_estimates, plot_schedule, plot_weights
 from rido.plots.style import BLUE, GREY, style
@@ -79,7 +79,18 @@ def report_html(run: RecordedRun) -> str:
         uniform=uniform if math.isfinite(uniform) and evaluation.strategy != "uniform" else None,
         pictures={title: draw_svg(draw, title, (3.8, 2.5)) for title, draw in pictures.items()},
         configuration=run.configuration,
+        components=_component_rows(evaluation) if evaluation.joint is not None else {},
+        returns=evaluation.full_length.quantities() if evaluation.full_length else {},
     )
+
+
+def _component_rows(evaluation: Evaluation) -> dict[str, tuple[str, str]]:
+    """Returns the value of each component with its interval by itself and with the simultaneous one."""
+    together = evaluation.intervals(simultaneous=True)
+    return {
+        name: (with_interval(estimate.value, *estimate.interval()), with_interval(estimate.value, *together[name]))
+        for name, estimate in evaluation.components.items()
+    }
 
 
 def comparison_html(comparison: Comparison, verdict: str | None = None) -> str:

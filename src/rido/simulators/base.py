@@ -23,7 +23,8 @@ _PERMUTATION_KEY = 31  # last spawn key of the random numbers that permute the l
 class Simulator(Protocol):
     """Anything that collects trajectories of given lengths from given seeds.
 
-    A simulator declares what else it can do in an attribute ``capabilities``, a :class:`Capabilities`, if at all. A run
+    A simulator declares what else it can do in an attribute ``capabilities``, a :class:`Capabilities`, if at all. One
+    whose rewards have several components names them there, or in a tuple attribute ``components``. A run
     file identifies a simulator by its content. One whose content cannot be read needs a string attribute ``name``, and
     one that changes while it is used a string attribute ``fingerprint``; they must differ where the returns differ.
 
@@ -184,6 +185,7 @@ class Capabilities:
         notes: reasons why the same seed may not give the same trajectories. More may be found while collecting.
         remarks: what else the reader of a result may want to know, such as a time limit that was lifted.
         workers: workers that are ready now, and that there should be; this process counts as one where there are none.
+        components: names of the components of its rewards, the leading one first; none where rewards are numbers.
     """
 
     observes: bool = False
@@ -199,6 +201,7 @@ class Capabilities:
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     workers: tuple[int, int] = (1, 1)
+    components: tuple[str, ...] = ()
 
 
 def describe(simulator: Any) -> Capabilities:
@@ -207,7 +210,17 @@ def describe(simulator: Any) -> Capabilities:
     if isinstance(declared, Capabilities):
         return declared
     observes, summarises = (isinstance(simulator, kind) for kind in (ObservingSimulator, SummarisingSimulator))
-    return Capabilities(observes=observes, summarises=summarises)
+    components = tuple(getattr(simulator, "components", ()))
+    return Capabilities(observes=observes, summarises=summarises, components=components)
+
+
+def refuse_components(simulator: Any, what: str) -> None:
+    """Raises if the rewards of a simulator have components, which only evaluate() takes."""
+    if len(components := describe(simulator).components) > 1:
+        raise ValueError(
+            f"{what} takes rewards that are numbers, got rewards with the components {', '.join(components)}: wrap the "
+            "environment so that its reward is one of them, or evaluate() each policy"
+        )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,84 +14,15 @@ from numpy.typing import NDArray
 
 from rido.policies.observations import take
 from rido.simulators.base import narrow_seed
+from rido.simulators.components import ComponentReader, TransitionFunction, info_of, random_action, row_of
 from rido.simulators.points import PointGenerator, replaced_np_random
+from rido.simulators.protocol import RefusedError, SlotError, check_observation, check_result, slot_error
 from rido.simulators.wrappers import Wrappers
 
 Slots = NDArray[np.intp]
 Step = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
 
-_SIGNATURES = {
-    "reset": "Gymnasium's takes seed= and options= and returns (observation, info): update or wrap it (shimmy)",
-    "step": "Gymnasium's returns (observation, reward, terminated, truncated, info): update or wrap it (shimmy)",
-}
-_AS_SPACE = "but observation_space has"
 _GENERATORS = "reset_generators"  # in the metadata of a VectorEnv: whether reset takes the option of this name
-
-
-class SlotError(Exception):
-    """An error in one slot; its cause is the original exception."""
-
-    def __init__(self, slot: int, reason: str) -> None:
-        super().__init__(reason)
-        self.slot, self.reason = slot, reason
-
-
-class _Refused(Exception):
-    """A result of reset or step that does not follow Gymnasium's interface; its text says what is wrong with it."""
-
-
-def slot_error(slot: int, method: str, error: BaseException) -> SlotError:
-    """Returns the error of a slot whose ``reset`` or ``step`` raised another."""
-    text = str(error)
-    if isinstance(error, _Refused):
-        return SlotError(slot, text)
-    # The same texts for a wrapper that unpacks what an old environment returns, or passes the seed on to it.
-    if isinstance(error, ValueError) and "expected 5, got 4" in text:
-        return SlotError(slot, f"the environment's step returned 4 values, {_SIGNATURES['step']}")
-    if isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in text:
-        return SlotError(slot, f"the environment's reset takes no seed, {_SIGNATURES['reset']}")
-    return SlotError(slot, f"the environment's {method} raised {error!r}")
-
-
-def check_result(method: Literal["reset", "step"], result: Any) -> Any:
-    """Returns what ``reset`` or ``step`` returned, or raises if it is not a tuple as Gymnasium wants it."""
-    count = 2 if method == "reset" else 5
-    if not isinstance(result, (tuple, list)) or len(result) != count:
-        found = f"{len(result)} values" if isinstance(result, (tuple, list)) else f"a {type(result).__name__}"
-        raise _Refused(f"the environment's {method} returned {found}, {_SIGNATURES[method]}")
-    return result
-
-
-def check_observation(method: str, observation: Any, space: gym.Space[Any]) -> None:
-    """Raises if an observation has not the shape or the parts of its space. Bounds are not checked."""
-    match space:
-        case gym.spaces.Dict():
-            if not isinstance(observation, Mapping) or not set(space.spaces) <= set(observation):
-                found = sorted(map(str, observation)) if isinstance(observation, Mapping) else _kind(observation)
-                wanted = f"a dictionary with {sorted(map(str, space.spaces))}"
-                raise _Refused(f"the environment's {method} returned the observation {found}, {_AS_SPACE} {wanted}")
-            for key, part in space.spaces.items():
-                check_observation(method, observation[key], part)
-        case gym.spaces.Tuple():
-            if not isinstance(observation, (tuple, list)) or len(observation) != len(space.spaces):
-                wanted = f"a tuple of {len(space.spaces)}"
-                raise _Refused(
-                    f"the environment's {method} returned the observation {_kind(observation)}, {_AS_SPACE} {wanted}"
-                )
-            for value, part in zip(observation, space.spaces, strict=True):
-                check_observation(method, value, part)
-        case gym.spaces.Box() | gym.spaces.Discrete() | gym.spaces.MultiDiscrete() | gym.spaces.MultiBinary():
-            if observation is None or np.shape(observation) != space.shape:
-                raise _Refused(
-                    f"the environment's {method} returned an observation of {_kind(observation)}, {_AS_SPACE} shape "
-                    f"{space.shape}"
-                )
-
-
-def _kind(observation: Any) -> str:
-    if observation is None or isinstance(observation, (str, Mapping)):
-        return f"type {type(observation).__name__}"
-    return f"shape {np.shape(observation)}"
 
 
 class Environments(ABC):
@@ -104,6 +35,7 @@ class Environments(ABC):
         takes_points: whether points can decide where trajectories start.
         calls: steps and resets so far; while it grows, the environments are not stuck.
         slot: the slot whose step or reset was called last.
+        components: names of the components of rewards; none where rewards are plain numbers.
     """
 
     most: int
@@ -112,6 +44,36 @@ class Environments(ABC):
     slot: int = 0
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
+    _reader: ComponentReader | None = None
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        return () if self._reader is None else self._reader.names
+
+    def read_components(self, components: tuple[str, ...] | TransitionFunction | None) -> None:
+        """Makes steps return components beside the reward, if some are asked for or the reward is a vector.
+
+        The names of what a function returns and the size of a vector reward are learned from one transition.
+        """
+        if components is None and not self._vector_reward():
+            return
+        transition = None
+        if callable(components) or self._vector_reward():
+            try:
+                transition = self._try_step(random_action(self.action_space))
+            except (Exception, SystemExit) as error:
+                reason = error if isinstance(error, SlotError) else slot_error(0, "step", error)
+                raise ValueError(f"env must take a step, to tell its components, but {reason}") from error
+        reader = ComponentReader(components, transition)
+        self._reader = reader if len(reader.names) > 1 else None
+
+    def _vector_reward(self) -> bool:
+        """Returns whether the environment may have a vector reward."""
+        return False
+
+    def _try_step(self, action: Any) -> tuple[Any, ...]:
+        """Returns a transition with this action: observation, action, reward, next observation and info."""
+        raise NotImplementedError
 
     @abstractmethod
     def provide(self, wanted: int) -> int:
@@ -133,7 +95,10 @@ class Environments(ABC):
 
     @abstractmethod
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
-        """Takes one step in each of the slots; returns rewards, terminated and truncated."""
+        """Takes one step in each of the slots; returns rewards, terminated and truncated.
+
+        Rewards have a row for each slot where they have components.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -222,16 +187,30 @@ class SingleEnvironments(Environments):
         batch: Any = create_empty_array(self.observation_space, slots.size)
         return concatenate(self.observation_space, [self._batch[slot] for slot in slots.tolist()], batch)
 
+    def _vector_reward(self) -> bool:
+        space = getattr(self._envs[0].unwrapped, "reward_space", None)  # MO-Gymnasium's
+        return isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and space.shape[0] > 1
+
+    def _try_step(self, action: Any) -> tuple[Any, ...]:
+        before, _ = copy.deepcopy(check_result("reset", self._reset(self._envs[0], 0)))
+        after, reward, _, _, info = check_result("step", self._envs[0].step(action))
+        return before, action, reward, after, info
+
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
-        rewards = np.empty(slots.size)
+        reader = self._reader
+        rewards = np.empty(slots.size if reader is None else (slots.size, len(reader.names)))
         terminated, truncated = np.empty((2, slots.size), dtype=np.bool_)
         for row, slot in enumerate(slots.tolist()):
             self.calls, self.slot = self.calls + 1, slot
             try:
+                before = copy.deepcopy(self._batch[slot]) if reader is not None and reader.needs_observations else None
                 result = self._envs[slot].step(actions[row])
                 if type(result) is not tuple or len(result) != 5:
                     check_result("step", result)
-                observation, rewards[row], terminated[row], truncated[row], _ = result
+                observation, reward, terminated[row], truncated[row], info = result
+                if reader is not None:
+                    reward = reader.read(before, actions[row], reward, observation, info)
+                rewards[row] = reward
                 if type(observation) is np.ndarray and observation.shape == self._shape:  # nearly always
                     self._batch[slot] = observation
                 else:
@@ -318,6 +297,7 @@ class VectorEnvironments(Environments):
         return take(self._observations, slots)
 
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
+        reader = self._reader
         if self._actions is None:
             self._actions = np.repeat(actions[:1], self._env.num_envs, axis=0)
         self._actions[slots] = actions
@@ -325,13 +305,44 @@ class VectorEnvironments(Environments):
             self.reset(np.flatnonzero(self._ended), [None] * int(self._ended.sum()))
         self.calls, self.slot = self.calls + 1, int(slots[0])
         try:
+            before = copy.deepcopy(self._observations) if reader is not None and reader.needs_observations else None
             result = check_result("step", self._env.step(self._actions.copy()))
-            self._observations, rewards, terminated, truncated, _ = result
+            self._observations, rewards, terminated, truncated, info = result
             check_observation("step", self._observations, self._batch_space)
+            if np.ndim(rewards) != 1:
+                raise RefusedError(
+                    f"the environment's step returned rewards of shape {np.shape(rewards)}, but a VectorEnv must have "
+                    "one number for each row: for vector rewards give a function that makes a single environment"
+                )
         except (Exception, SystemExit) as error:
             raise slot_error(int(slots[0]), "step", error) from error
         self._ended = np.logical_or(terminated, truncated)
-        return rewards[slots], terminated[slots], truncated[slots]
+        if reader is None:
+            return rewards[slots], terminated[slots], truncated[slots]
+        read = np.empty((slots.size, len(reader.names)))
+        for row, slot in enumerate(slots.tolist()):
+            try:
+                read[row] = reader.read(*self._transition(slot, before, rewards, info))
+            except (Exception, SystemExit) as error:
+                raise slot_error(slot, "step", error) from error
+        return read, terminated[slots], truncated[slots]
+
+    def _try_step(self, action: Any) -> tuple[Any, ...]:
+        slots = np.arange(self._env.num_envs)
+        self.reset(slots, slots.tolist())
+        self._actions, before = np.stack([action] * slots.size), copy.deepcopy(self._observations)
+        self._observations, rewards, _, _, info = check_result("step", self._env.step(self._actions.copy()))
+        transition = self._transition(0, before, rewards, info)
+        self._use(self._env)
+        return transition
+
+    def _transition(self, row: int, before: Any, rewards: Any, info: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Returns what a function of the transition gets for a row: observations, action, reward and info."""
+        assert self._actions is not None
+        observation, following = (
+            (None, None) if before is None else (row_of(b, row) for b in (before, self._observations))
+        )
+        return observation, self._actions[row], rewards[row], following, info_of(info, row)
 
     def close(self) -> None:
         self._wrappers.restore()

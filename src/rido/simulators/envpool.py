@@ -18,10 +18,11 @@ from rido.policies.base import Policy
 from rido.policies.observations import take
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, SimulationError, narrow_seed
-from rido.simulators.environments import Environments, SlotError, Slots, Step
+from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.gymnasium import EnvironmentsSimulator
 from rido.simulators.opening import did_you_mean
 from rido.simulators.points import PointGenerator
+from rido.simulators.protocol import SlotError
 from rido.simulators.requests import check_request, join_observed, join_trajectories
 from rido.simulators.wrappers import lifted
 from rido.storage.fingerprint import fingerprint

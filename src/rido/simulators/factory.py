@@ -39,6 +39,7 @@ _UNUSED = {
     "deterministic": (True, "make the simulator act as it should"),
     "end_on_truncation": (False, "let its rollout() end trajectories there"),
     "reseed": (True, "let its rollout() decide on seeds"),
+    "components": (None, "name them in its attribute components"),
 }
 
 

@@ -11,18 +11,21 @@ from numpy.typing import NDArray
 
 import rido.simulators.envs
 from rido.core import checks
-from rido.core.trajectories import Trajectories, starts_of
+from rido.core.trajectories import Trajectories
 from rido.policies.base import Policies, Policy
 from rido.policies.observations import stack, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, Points, Position, SimulationError
-from rido.simulators.environments import Environments, SlotError, Slots, Step
+from rido.simulators.components import TransitionFunction, check_components
+from rido.simulators.environments import Environments, Slots
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.opening import open_environments
 from rido.simulators.points import PointGenerator, ResetDraws
+from rido.simulators.protocol import SlotError
 from rido.simulators.repeatability import Findings, GlobalState, check_seeds
 from rido.simulators.requests import check_points, check_request
+from rido.simulators.rollout import Rollout
 from rido.simulators.wrappers import Wrappers
 from rido.storage.fingerprint import fingerprint
 
@@ -57,7 +60,7 @@ class EnvironmentsSimulator:
         self._end_on_truncation = end_on_truncation
         self._reseed = reseed
         self._seeded: set[int] = set()  # slots that have had a seed
-        self._rollout: _Rollout | None = None
+        self._rollout: Rollout | None = None
         self._calling: Literal["reset", "policy", "step"] = "reset"
         self._findings = Findings()
         self._resets, self._seconds = 0, 0.0  # of all rollouts
@@ -80,6 +83,7 @@ class EnvironmentsSimulator:
             check_seeds=self.check_seeds,
             notes=tuple(self._notes),
             remarks=self._remarks(),
+            components=self._envs.components,
         )
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
@@ -123,11 +127,13 @@ class EnvironmentsSimulator:
             return Position(calls, self._calling, slot, 0)
         return Position(calls, self._calling, *rollout.place(slot))
 
-    def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool) -> _Rollout:
+    def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool) -> Rollout:
         lengths = check_request(lengths, seeds, self._horizon)
         points = self._check_points(points, lengths.size)
         slots = self._envs.provide(lengths.size)
-        rollout = self._rollout = _Rollout(lengths, seeds, points, slots, end_on_truncation=self._end_on_truncation)
+        ends, components = self._end_on_truncation, self._envs.components
+        rollout = Rollout(lengths, seeds, points, slots, end_on_truncation=ends, components=components)
+        self._rollout = rollout
         before, started = GlobalState(), time.perf_counter()
         try:
             while rollout.busy.size:
@@ -183,7 +189,7 @@ class EnvironmentsSimulator:
             )
         return tuple(remarks)
 
-    def _act(self, observations: Any, rollout: _Rollout) -> NDArray[Any]:
+    def _act(self, observations: Any, rollout: Rollout) -> NDArray[Any]:
         generators = rollout.generators(self.policy.draws)
         try:
             if not isinstance(self.policy, RecurrentPolicy):
@@ -214,6 +220,8 @@ class GymnasiumSimulator(EnvironmentsSimulator):
             time limit stays as it is.
         reseed: whether each trajectory's reset gets its seed. If not, only the first reset of each sub-environment
             does, and the same seeds do not give the same trajectories.
+        components: what rewards consist of beside the reward itself: names in info, or a function of observation,
+            action, reward, next observation and info that returns a dictionary of numbers.
 
     Attributes:
         num_envs: the largest number of sub-environments side by side.
@@ -235,6 +243,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         trust: bool = True,
         end_on_truncation: bool = False,
         reseed: bool = True,
+        components: Sequence[str] | TransitionFunction | None = None,
     ) -> None:
         horizon = checks.integer("horizon", horizon, least=1)
         if num_envs is not None:
@@ -249,6 +258,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         given = policy if isinstance(policy, Policies) else Policies({"": policy})
         try:
             envs = open_environments(env, wrappers, env_kwargs=env_kwargs, num_envs=num_envs)
+            envs.read_components(check_components(components))
             spaces = dict(observation_space=envs.observation_space, action_space=envs.action_space)
             self.policies = {
                 name: resolve_policy(one, **spaces, deterministic=deterministic, trust=trust)
@@ -275,123 +285,3 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         env, env_kwargs = self._given
         ends = ["end_on_truncation"] if self._end_on_truncation else []
         return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint, *ends)
-
-
-class _Rollout:
-    """The state of one request: which slot runs which trajectory, and the rewards so far.
-
-    Attributes:
-        busy: slots that run a trajectory.
-        new: those among them that must be reset first.
-        terminated: for each trajectory, whether it ended for good, after which all rewards are 0.
-    """
-
-    def __init__(
-        self,
-        lengths: NDArray[np.int64],
-        seeds: Sequence[int],
-        points: Points,
-        slots: int,
-        *,
-        end_on_truncation: bool,
-    ) -> None:
-        self._end_on_truncation = end_on_truncation
-        self._lengths = lengths
-        self._seeds, self._points = np.asarray(seeds), points
-        self._rewards = np.zeros(int(lengths.sum()))
-        self._starts = starts_of(lengths)
-        self._steps = np.zeros(lengths.size, dtype=np.int64)
-        self.terminated = np.zeros(lengths.size, dtype=np.bool_)
-        self._waiting = np.argsort(-lengths, kind="stable")
-        self._next = 0
-        self._trajectory = np.zeros(slots, dtype=np.intp)
-        self._is_busy = np.zeros(slots, dtype=np.bool_)
-        self._generators: dict[int, np.random.Generator] = {}
-        self._states: dict[int, Any] = {}  # by trajectory
-        self._observed: list[tuple[Slots, NDArray[np.int64], Any]] = []  # rows, steps taken, batch
-        self.start(np.arange(slots))
-
-    def start(self, free: Slots) -> None:
-        """Assigns the longest waiting trajectories to free slots."""
-        self.new = free
-        if not free.size:  # in most steps no trajectory ends
-            return
-        starting = self._waiting[self._next : self._next + free.size]
-        self._next += starting.size
-        self.new = free[: starting.size]
-        self._trajectory[self.new] = starting
-        self._is_busy[free] = False
-        self._is_busy[self.new] = True
-        self.busy = np.flatnonzero(self._is_busy)
-        self._rows = self._trajectory[self.busy]
-
-    def record_step(self, step: Step) -> Slots:
-        """Records one step of every running trajectory; returns the slots whose trajectory is finished."""
-        rewards, terminated, truncated = step
-        rows = self._rows
-        finite = np.isfinite(rewards)
-        if not finite.all():
-            raise SlotError(int(self.busy[~finite][0]), f"the reward is {rewards[~finite][0]}")
-        steps = self._steps[rows]
-        self._rewards[self._starts[rows] + steps] = rewards
-        steps += 1
-        self._steps[rows] = steps
-        complete = steps == self._lengths[rows]
-        if self._end_on_truncation:
-            terminated = terminated | truncated
-        elif truncated.any() and (cut := truncated & ~terminated & ~complete).any():
-            raise SlotError(
-                int(self.busy[cut][0]),
-                f"the environment's time limit cut it before its planned length of {self._lengths[rows[cut][0]]} "
-                "steps; count that as the end of the episode with end_on_truncation=True, make the environment with a "
-                "longer limit, or ask for a shorter horizon",
-            )
-        self.terminated[rows] = terminated
-        finished: Slots = self.busy[complete | terminated]
-        return finished
-
-    def record_observations(self, slots: Slots, observations: Any) -> None:
-        rows = self._trajectory[slots]
-        self._observed.append((rows, self._steps[rows], observations))
-
-    def observations(self) -> Any:
-        """Returns all recorded observations, ``steps + 1`` for one trajectory after the other."""
-        rows, steps, batches = zip(*self._observed, strict=True)
-        order = np.argsort(starts_of(self._steps + 1)[np.concatenate(rows)] + np.concatenate(steps))
-        return take(stack(batches), order)
-
-    def seeds(self, slots: Slots) -> list[int]:
-        seeds: list[int] = self._seeds[self._trajectory[slots]].tolist()
-        return seeds
-
-    def points(self, slots: Slots) -> Points:
-        return None if self._points is None else self._points[self._trajectory[slots]]
-
-    def generators(self, needed: bool) -> list[Any]:
-        """Returns the generator of each running trajectory, which only the policy uses; None if not needed."""
-        if not needed:
-            return [None] * self.busy.size
-        for row in self._trajectory[self.new].tolist():
-            self._generators[row] = np.random.default_rng([int(self._seeds[row]), 1])
-        return [self._generators[row] for row in self._rows.tolist()]
-
-    @property
-    def states(self) -> list[Any]:
-        """States of a recurrent policy, one for each running trajectory; None where it begins."""
-        return [self._states.get(row) for row in self._rows.tolist()]
-
-    @states.setter
-    def states(self, states: list[Any]) -> None:
-        self._states = dict(zip(self._rows.tolist(), states, strict=True))
-
-    def place(self, slot: int) -> tuple[int, int]:
-        """Returns the trajectory in a slot and its step."""
-        row = int(self._trajectory[slot])
-        return row, int(self._steps[row])
-
-    def failure(self, slot: int, reason: str) -> SimulationError:
-        row, step = self.place(slot)
-        return SimulationError(row, step, int(self._seeds[row]), reason)
-
-    def trajectories(self) -> Trajectories:
-        return Trajectories(self._rewards, self._lengths, self._steps)

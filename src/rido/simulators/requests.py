@@ -48,7 +48,8 @@ def join_trajectories(parts: Sequence[Trajectories], rows: Rows) -> Trajectories
         array([3., 1., 2.])
     """
     joined, order = concatenate(list(parts)), np.argsort(rows)
-    return Trajectories(joined.flat[_reordered(joined.lengths, order)], joined.lengths[order], joined.steps[order])
+    rewards = joined.flat[_reordered(joined.lengths, order)]
+    return Trajectories.from_flat(rewards, joined.lengths[order], joined.steps[order])
 
 
 def join_observed(parts: Sequence[Observed], rows: Rows) -> Observed:

@@ -23,6 +23,7 @@ from rido.storage.database import RunFileError, one_line_errors, open_for_readin
 __all__ = [
     "AGENT_DISCOUNT",
     "COMPARISON",
+    "COMPONENTS",
     "EXTENSIONS",
     "FITTED_CRITIC",
     "INDEPENDENT_STARTS",
@@ -38,6 +39,9 @@ __all__ = [
 ]
 
 _FINGERPRINT = "_fingerprint"  # suffix of the names of fingerprints in the configuration
+
+COMPONENTS = "components"
+"""Name in the configuration of the names of the components of rewards; none where rewards are numbers."""
 
 NOTES = "notes"
 """Name in the configuration of the reasons why the same seed may not give the same result."""
@@ -219,11 +223,15 @@ class RunFile:
 
     def pieces(self) -> Iterator[Piece]:
         """Read all pieces in the order in which they were written."""
+        columns = len(self.configuration.get(COMPONENTS, []))
         for number, (index, round_, *blobs, seconds) in enumerate(self._rows("pieces")):
             if index != number:
                 raise self._damaged(f"piece {number}")
             lengths, steps = (np.frombuffer(blob, np.int32) for blob in blobs[:2])
-            trajectories = Trajectories(np.frombuffer(blobs[2], np.float64), lengths, steps)
+            rewards = np.frombuffer(blobs[2], np.float64)
+            if columns > 1:
+                rewards = rewards.reshape(-1, columns)
+            trajectories = Trajectories.from_flat(rewards, lengths, steps)
             residuals, starts, features = (
                 None if blob is None else np.frombuffer(blob, np.float64) for blob in blobs[3:6]
             )
@@ -393,7 +401,7 @@ class RunFile:
 
     def _check(self, wanted: Mapping[str, Any]) -> None:
         for name, value in wanted.items():
-            found = self.configuration.get(name)
+            found = self.configuration.get(name, [] if name == COMPONENTS else None)  # older files have none
             if value is not None and found != json.loads(json.dumps(value)):
                 difference = f"{name} is {found!r}, not {value!r}"
                 if name.endswith(_FINGERPRINT):

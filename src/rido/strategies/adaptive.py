@@ -168,6 +168,8 @@ class Adaptive(Strategy):
             return self.spent
         if estimate.nothing_varied:  # the width falls with the number of full-length trajectories
             return self.budget if math.isinf(reached) else math.ceil(min(self.spent * reached / width, _ENDLESS))
+        if self._metric == "scaled":  # lessons are about other units than those of the leading component
+            return math.ceil(min(self.spent * max((reached / width) ** 2, 1 + 1 / self.spent), _ENDLESS))
         spread = float(np.mean([lesson.spread for lesson in self._learn()]))
         return max(self.spent + 1, math.ceil(min(_NORMAL * spread / width, math.sqrt(_ENDLESS)) ** 2))
 

@@ -257,7 +257,7 @@ class Strategy(ABC):
             confidence: the probability of holding J.
         """
         return guaranteed_interval(
-            self._rewards(),
+            self.collected(),
             horizon=self.horizon,
             gamma=self.gamma,
             reward_range=reward_range,
@@ -273,7 +273,7 @@ class Strategy(ABC):
         """Returns all this strategy knows as plain arrays, for :meth:`restore`."""
         if not self._told:
             return {name: np.zeros(0) for name in ("rewards", "lengths", "steps", "batches")}
-        told = self._rewards()
+        told = self.collected()
         everything = concatenate(told)
         return {
             "rewards": everything.flat,
@@ -294,7 +294,8 @@ class Strategy(ABC):
                 self.ask()
                 self.tell(Trajectories.from_flat(*batch))
 
-    def _rewards(self) -> list[Trajectories]:
+    def collected(self) -> list[Trajectories]:
+        """Returns the trajectories that were told, a batch for each call of :meth:`tell`."""
         batches = [batch for batch in self._told if isinstance(batch, Trajectories)]
         if len(batches) < len(self._told):
             raise ValueError("the rewards were not told, only summaries of them: a smaller budget keeps them")

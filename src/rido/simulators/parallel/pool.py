@@ -44,6 +44,7 @@ class PoolSettings(TypedDict, total=False):
     trust: bool
     end_on_truncation: bool
     reseed: bool
+    components: Any
     timeout: float
     max_failures: int
 
@@ -81,7 +82,7 @@ class PoolSimulator(ABC):
             trajectory that gets stuck at the same step again is an error.
         max_failures: how often the same trajectories may be lost with a worker; once more is an error.
         **settings: ``gamma``, ``env_kwargs``, ``num_envs`` (in each worker), ``deterministic``, ``trust``,
-            ``end_on_truncation`` and ``reseed``, as in :class:`GymnasiumSimulator`.
+            ``end_on_truncation``, ``reseed`` and ``components``, as in :class:`GymnasiumSimulator`.
 
     Attributes:
         num_envs: environments side by side, in all workers together.
@@ -155,6 +156,7 @@ class PoolSimulator(ABC):
             notes=tuple(self._notes),
             remarks=tuple(self._remarks),
             workers=(sum(worker.ready for worker in self._workers.values()), len(self._workers)),
+            components=self._ready.components,
         )
 
     def check_seeds(self, seeds: Sequence[int], points: Points = None) -> tuple[str, ...]:

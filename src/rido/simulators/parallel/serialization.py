@@ -45,7 +45,10 @@ def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
             "policy must be an agent or its path, 'module:attribute' or a function of observations alone, got "
             f"{policy!r:.80}, which",
         ),
-        "settings": dict(settings),
+        "components": _dump(
+            lambda: settings.get("components"), "components must be names or a function of the transition, got one that"
+        ),
+        "settings": {name: value for name, value in settings.items() if name != "components"},
         "path": [entry or os.getcwd() for entry in sys.path],
     }
     return _dump(lambda: contents, f"env_kwargs must be plain values, got {settings.get('env_kwargs')!r:.80}, which")
@@ -58,10 +61,11 @@ def deserialize(content: bytes) -> GymnasiumSimulator:
     try:
         env, spec = cloudpickle.loads(contents["env"])
         policy = cloudpickle.loads(contents["policy"])
+        components = cloudpickle.loads(contents["components"])
     except (ImportError, AttributeError) as error:
         raise ValueError(
-            f"env and policy must be importable in a worker too, got {error!r}: install their module, or define them "
-            "in the script itself"
+            f"env, policy and components must be importable in a worker too, got {error!r}: install their module, or "
+            "define them in the script itself"
         ) from error
     if spec is not None and spec.id not in gym.registry and ":" not in env:
         gym.registry[spec.id] = spec  # registered by the user's script, which no worker runs
@@ -69,7 +73,8 @@ def deserialize(content: bytes) -> GymnasiumSimulator:
         several = isinstance(policy, Policies)
         given = policy if several else Policies({"": policy})
         loaded = Policies({name: one.load(files) if isinstance(one, _Packed) else one for name, one in given.items()})
-        simulator = GymnasiumSimulator(env, loaded if several else loaded[""], **contents["settings"])
+        acting = loaded if several else loaded[""]
+        simulator = GymnasiumSimulator(env, acting, components=components, **contents["settings"])
     if isinstance(policy, _AgentFiles):
         simulator.policy.name = policy.name
     if isinstance(policy, _SavedModel):

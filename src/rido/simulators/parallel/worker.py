@@ -34,6 +34,7 @@ class Ready:
     observation_space: Any
     takes_points: bool
     policies: dict[str, RemotePolicy]
+    components: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,10 @@ class RemoteSimulator:
             for name, one in simulator.policies.items()
         }
         self._simulator = simulator
-        takes_points = simulator.capabilities.takes_points
-        return Ready(os.getpid(), simulator.num_envs, simulator.observation_space, takes_points, policies)
+        able = simulator.capabilities
+        return Ready(
+            os.getpid(), simulator.num_envs, simulator.observation_space, able.takes_points, policies, able.components
+        )
 
     def run(self, number: int, method: str, arguments: tuple[Any, ...]) -> Event:
         """Runs a chunk."""

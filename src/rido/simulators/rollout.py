@@ -1,0 +1,139 @@
+"""Rollout: the state of one request for trajectories while they are collected side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.trajectories import Trajectories, starts_of
+from rido.policies.observations import stack, take
+from rido.simulators.base import Points, SimulationError
+from rido.simulators.environments import Slots, Step
+from rido.simulators.protocol import SlotError
+
+
+class Rollout:
+    """The state of one request: which slot runs which trajectory, and the rewards so far.
+
+    Attributes:
+        busy: slots that run a trajectory.
+        new: those among them that must be reset first.
+        terminated: for each trajectory, whether it ended for good, after which all rewards are 0.
+    """
+
+    def __init__(
+        self,
+        lengths: NDArray[np.int64],
+        seeds: Sequence[int],
+        points: Points,
+        slots: int,
+        *,
+        end_on_truncation: bool,
+        components: tuple[str, ...],
+    ) -> None:
+        self._end_on_truncation = end_on_truncation
+        self._components = components
+        self._lengths = lengths
+        self._seeds, self._points = np.asarray(seeds), points
+        self._rewards = np.zeros((int(lengths.sum()), *([len(components)] if components else [])))
+        self._starts = starts_of(lengths)
+        self._steps = np.zeros(lengths.size, dtype=np.int64)
+        self.terminated = np.zeros(lengths.size, dtype=np.bool_)
+        self._waiting = np.argsort(-lengths, kind="stable")
+        self._next = 0
+        self._trajectory = np.zeros(slots, dtype=np.intp)
+        self._is_busy = np.zeros(slots, dtype=np.bool_)
+        self._generators: dict[int, np.random.Generator] = {}
+        self._states: dict[int, Any] = {}  # by trajectory
+        self._observed: list[tuple[Slots, NDArray[np.int64], Any]] = []  # rows, steps taken, batch
+        self.start(np.arange(slots))
+
+    def start(self, free: Slots) -> None:
+        """Assigns the longest waiting trajectories to free slots."""
+        self.new = free
+        if not free.size:  # in most steps no trajectory ends
+            return
+        starting = self._waiting[self._next : self._next + free.size]
+        self._next += starting.size
+        self.new = free[: starting.size]
+        self._trajectory[self.new] = starting
+        self._is_busy[free] = False
+        self._is_busy[self.new] = True
+        self.busy = np.flatnonzero(self._is_busy)
+        self._rows = self._trajectory[self.busy]
+
+    def record_step(self, step: Step) -> Slots:
+        """Records one step of every running trajectory; returns the slots whose trajectory is finished."""
+        rewards, terminated, truncated = step
+        rows = self._rows
+        finite = np.isfinite(rewards)
+        if not finite.all():
+            row, *column = np.argwhere(~finite)[0].tolist()
+            name = f"component {self._components[column[0]]!r}" if column else "reward"
+            raise SlotError(int(self.busy[row]), f"the {name} is {rewards[(row, *column)]}")
+        steps = self._steps[rows]
+        self._rewards[self._starts[rows] + steps] = rewards
+        steps += 1
+        self._steps[rows] = steps
+        complete = steps == self._lengths[rows]
+        if self._end_on_truncation:
+            terminated = terminated | truncated
+        elif truncated.any() and (cut := truncated & ~terminated & ~complete).any():
+            raise SlotError(
+                int(self.busy[cut][0]),
+                f"the environment's time limit cut it before its planned length of {self._lengths[rows[cut][0]]} "
+                "steps; count that as the end of the episode with end_on_truncation=True, make the environment with a "
+                "longer limit, or ask for a shorter horizon",
+            )
+        self.terminated[rows] = terminated
+        finished: Slots = self.busy[complete | terminated]
+        return finished
+
+    def record_observations(self, slots: Slots, observations: Any) -> None:
+        rows = self._trajectory[slots]
+        self._observed.append((rows, self._steps[rows], observations))
+
+    def observations(self) -> Any:
+        """Returns all recorded observations, ``steps + 1`` for one trajectory after the other."""
+        rows, steps, batches = zip(*self._observed, strict=True)
+        order = np.argsort(starts_of(self._steps + 1)[np.concatenate(rows)] + np.concatenate(steps))
+        return take(stack(batches), order)
+
+    def seeds(self, slots: Slots) -> list[int]:
+        seeds: list[int] = self._seeds[self._trajectory[slots]].tolist()
+        return seeds
+
+    def points(self, slots: Slots) -> Points:
+        return None if self._points is None else self._points[self._trajectory[slots]]
+
+    def generators(self, needed: bool) -> list[Any]:
+        """Returns the generator of each running trajectory, which only the policy uses; None if not needed."""
+        if not needed:
+            return [None] * self.busy.size
+        for row in self._trajectory[self.new].tolist():
+            self._generators[row] = np.random.default_rng([int(self._seeds[row]), 1])
+        return [self._generators[row] for row in self._rows.tolist()]
+
+    @property
+    def states(self) -> list[Any]:
+        """States of a recurrent policy, one for each running trajectory; None where it begins."""
+        return [self._states.get(row) for row in self._rows.tolist()]
+
+    @states.setter
+    def states(self, states: list[Any]) -> None:
+        self._states = dict(zip(self._rows.tolist(), states, strict=True))
+
+    def place(self, slot: int) -> tuple[int, int]:
+        """Returns the trajectory in a slot and its step."""
+        row = int(self._trajectory[slot])
+        return row, int(self._steps[row])
+
+    def failure(self, slot: int, reason: str) -> SimulationError:
+        row, step = self.place(slot)
+        return SimulationError(row, step, int(self._seeds[row]), reason)
+
+    def trajectories(self) -> Trajectories:
+        return Trajectories.from_flat(self._rewards, self._lengths, self._steps)
