@@ -53,18 +53,18 @@ class Case:
 
 
 SECTIONS = {
-    "pendulum": ("Pendulum", [Case("pendulum", 200, gamma, 20_000, 60, 16_384) for gamma in (0.9, 0.99, 1.0)]),
+    "pendulum": ("Pendulum", [Case("pendulum", 200, gamma, 20_000, 40, 8192) for gamma in (0.9, 0.99, 1.0)]),
     "mujoco": (
         "MuJoCo",
         [
-            Case("swimmer", 200, 1.0, 20_000, 40, 2048),
-            Case("reacher", 50, 1.0, 5_000, 80, 8192),
-            Case("halfcheetah", 200, 0.99, 20_000, 40, 2048),
-            Case("swimmer", 200, 0.99, 20_000, 40, 2048),
-            Case("ant", 200, 0.99, 20_000, 16, 1024),
+            Case("swimmer", 200, 1.0, 20_000, 20, 2048),
+            Case("reacher", 50, 1.0, 5_000, 60, 8192),
+            Case("halfcheetah", 200, 0.99, 20_000, 24, 1024),
+            Case("swimmer", 200, 0.99, 20_000, 20, 2048),
+            Case("ant", 200, 0.99, 20_000, 8, 1024),
         ],
     ),
-    "lqg": ("LQG: bias and coverage", [Case("lqg", 20, 0.9, 1_000, 500, 0)]),
+    "lqg": ("LQG: bias and coverage", [Case("lqg", 20, 0.9, 1_000, 300, 0)]),
 }
 
 

@@ -21,7 +21,7 @@ from rido.policies.resolve import resolve_policy
 from rido.simulators import BankSimulator
 from rido.simulators.envs import lqg
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.runfile import RunFileError
+from rido.storage.database import RunFileError
 from runfiles import edit
 
 

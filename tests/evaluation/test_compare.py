@@ -12,7 +12,7 @@ from interrupted import act
 from rido.evaluation.compare import read_comparison
 from rido.evaluation.recorded import read_run
 from rido.policies.files import named_policies
-from rido.storage.runfile import RunFileError
+from rido.storage.database import RunFileError
 
 ENV = partial(Mortal, death=0.05)
 SETTINGS = dict(gamma=0.95, horizon=20, budget=4000, seed=3)

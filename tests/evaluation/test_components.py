@@ -17,7 +17,8 @@ from interrupted import act
 from rido.cli import app
 from rido.evaluation.recorded import read_run
 from rido.simulators.envs import lqg
-from rido.storage.runfile import RunFile, RunFileError
+from rido.storage.database import RunFileError
+from rido.storage.runfile import RunFile
 
 HORIZON, GAMMA, DEATH = 20, 0.9, 0.1
 HOSTILE = "<script>alert(1)</script>"

@@ -25,7 +25,8 @@ from rido.simulators import SimulationError, factory
 from rido.simulators.base import Capabilities
 from rido.simulators.envs.lqg import expected_return
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.runfile import RunFile, RunFileError
+from rido.storage.database import RunFileError
+from rido.storage.runfile import RunFile
 from runfiles import edit
 
 

@@ -16,7 +16,7 @@ from rido.evaluation import collector
 from rido.evaluation.recorded import read_run
 from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.runfile import RunFileError
+from rido.storage.database import RunFileError
 
 SETTINGS = dict(gamma=0.95, horizon=30, seed=1)
 

@@ -13,7 +13,8 @@ from interrupted import act, always, never
 from rido.core.digits import with_interval
 from rido.evaluation.live import LiveRun
 from rido.evaluation.recorded import read_run
-from rido.storage.runfile import WORKERS, RunFile
+from rido.storage.records import WORKERS
+from rido.storage.runfile import RunFile
 from runfiles import edit
 
 ENV = partial(Mortal, death=0.05)

@@ -12,7 +12,8 @@ from rido.core.reward_moments import RewardMoments
 from rido.evaluation.compare import read_comparison
 from rido.evaluation.recorded import read_run
 from rido.simulators.sobol import SobolPoints
-from rido.storage.runfile import RunFile, RunFileError
+from rido.storage.database import RunFileError
+from rido.storage.runfile import RunFile
 from rido.strategies.division import Division
 
 HORIZON, GAMMA, DEATH = 30, 0.95, 0.1

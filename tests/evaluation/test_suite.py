@@ -14,7 +14,7 @@ from interrupted import Choosy, act, always, doomed_run, never, slow_suite, star
 from rido.evaluation.recorded import read_run
 from rido.evaluation.trajectory_store import TrajectoryStore
 from rido.simulators.base import SimulationError
-from rido.storage.runfile import RunFileError
+from rido.storage.database import RunFileError
 
 TASKS = {
     "short": rido.Task(partial(Choosy, death=0.05), gamma=0.95, horizon=10),

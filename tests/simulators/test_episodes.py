@@ -16,7 +16,7 @@ from rido.evaluation.recorded import read_run
 from rido.simulators.base import SimulationError
 from rido.simulators.factory import resolve_horizon
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.runfile import RunFileError
+from rido.storage.database import RunFileError
 from traps import zeros
 
 CARTPOLE = "CartPole-v1"

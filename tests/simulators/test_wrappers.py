@@ -13,7 +13,7 @@ from environments import Mortal
 from helpers import needs
 from misbehaving import by_observation, critic
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.runfile import RunFileError
+from rido.storage.database import RunFileError
 from traps import zeros
 
 FROZEN = "the statistics of NormalizeObservation were frozen"

@@ -20,8 +20,8 @@ from rido.policies.base import Policy
 from rido.policies.npz import MlpPolicy
 from rido.simulators import BankSimulator
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.storage.database import RunFileError
 from rido.storage.fingerprint import fingerprint, identify
-from rido.storage.runfile import RunFileError
 from traps import zeros
 
 GAIN = 2.0

@@ -21,7 +21,9 @@ from rido.cli import app
 from rido.evaluation import collector
 from rido.evaluation.recorded import read_run
 from rido.storage import database
-from rido.storage.runfile import WORKERS, Milestone, Piece, RunFile, RunFileError
+from rido.storage.database import RunFileError
+from rido.storage.records import WORKERS, Milestone, Piece
+from rido.storage.runfile import RunFile
 from runfiles import edit
 
 

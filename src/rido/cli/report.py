@@ -20,7 +20,8 @@ def report_command(
         from rido.evaluation.compare import read_comparison
         from rido.evaluation.recorded import read_run
         from rido.plots.report import write_comparison, write_report
-        from rido.storage.runfile import COMPARISON, RunFile
+        from rido.storage.records import COMPARISON
+        from rido.storage.runfile import RunFile
 
         with RunFile.read(run) as file:
             compared = COMPARISON in file.configuration

@@ -37,16 +37,9 @@ from rido.simulators.base import (
 )
 from rido.simulators.requests import check_rewards
 from rido.simulators.sobol import SobolPoints
-from rido.storage.runfile import (
-    AGENT_DISCOUNT,
-    FITTED_CRITIC,
-    INDEPENDENT_STARTS,
-    SOBOL_RESETS,
-    Milestone,
-    Piece,
-    RunFile,
-    RunFileError,
-)
+from rido.storage.database import RunFileError
+from rido.storage.records import AGENT_DISCOUNT, FITTED_CRITIC, INDEPENDENT_STARTS, SOBOL_RESETS, Milestone, Piece
+from rido.storage.runfile import RunFile
 
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
 _PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time

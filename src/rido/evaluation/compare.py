@@ -23,8 +23,10 @@ from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import environment_fingerprint, environment_name
 from rido.simulators.lineup import Lineup
 from rido.simulators.sobol import Starts, check_seeds, refuse_without_points
+from rido.storage.database import RunFileError
 from rido.storage.fingerprint import identify
-from rido.storage.runfile import COMPARISON, NOTES, REMARKS, Piece, RunFile, RunFileError
+from rido.storage.records import COMPARISON, NOTES, REMARKS, Piece
+from rido.storage.runfile import RunFile
 
 _SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts")  # of a race, in a run file
 

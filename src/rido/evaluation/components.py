@@ -22,7 +22,7 @@ from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, positions
 from rido.evaluation.returns import Returns
 from rido.simulators.components import ALL, REWARD, check_names
-from rido.storage.runfile import COMPONENTS
+from rido.storage.records import COMPONENTS
 from rido.strategies import Strategy
 
 

@@ -16,8 +16,10 @@ from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import count_reached
 from rido.evaluation.compare import read_comparison
+from rido.storage.database import RunFileError
 from rido.storage.following import Follower
-from rido.storage.runfile import COMPARISON, SUITE_TASK, RunFile, RunFileError
+from rido.storage.records import COMPARISON, SUITE_TASK
+from rido.storage.runfile import RunFile
 
 _POINTS = 200  # of a picture
 _LEISURE = 5.0  # times as long as reading everything took, until it is read again

@@ -23,7 +23,8 @@ from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Pace, TimeBudget
 from rido.simulators.base import Simulator, describe
 from rido.simulators.sobol import check_seeds
-from rido.storage.runfile import COMPONENTS, NORMALISATION, REMARKS, REWARD_RANGE, RunFile
+from rido.storage.records import COMPONENTS, NORMALISATION, REMARKS, REWARD_RANGE
+from rido.storage.runfile import RunFile
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import width_warnings
 

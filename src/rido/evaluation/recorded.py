@@ -23,8 +23,8 @@ from rido.evaluation.extension import recorded_goals
 from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
-from rido.storage.database import recognise
-from rido.storage.runfile import (
+from rido.storage.database import RunFileError, recognise
+from rido.storage.records import (
     AGENT_DISCOUNT,
     COMPARISON,
     FITTED_CRITIC,
@@ -36,9 +36,8 @@ from rido.storage.runfile import (
     SOBOL_RESETS,
     SUITE_TASK,
     WORKERS,
-    RunFile,
-    RunFileError,
 )
+from rido.storage.runfile import RunFile
 from rido.strategies.diagnostics import width_warnings
 
 

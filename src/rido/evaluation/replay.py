@@ -20,7 +20,7 @@ from rido.evaluation.components import Components
 from rido.evaluation.extension import ask_for_goals, recorded_goals
 from rido.evaluation.loop import make_learner, reset_reserve
 from rido.policies.base import ValueFunction
-from rido.storage.runfile import AGENT_DISCOUNT, INDEPENDENT_STARTS, SOBOL_RESETS, Milestone, Piece
+from rido.storage.records import AGENT_DISCOUNT, INDEPENDENT_STARTS, SOBOL_RESETS, Milestone, Piece
 from rido.strategies import Oracle, Strategy
 from rido.strategies.names import STRATEGIES
 

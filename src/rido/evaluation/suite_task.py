@@ -20,7 +20,8 @@ from rido.evaluation.trajectory_store import TrajectoryStore
 from rido.simulators.base import SimulationError, describe, trajectory_seeds
 from rido.simulators.identity import environment_fingerprint, environment_name
 from rido.storage.fingerprint import identify
-from rido.storage.runfile import NOTES, SUITE_TASK, RunFile
+from rido.storage.records import NOTES, SUITE_TASK
+from rido.storage.runfile import RunFile
 
 
 class OpenTask:

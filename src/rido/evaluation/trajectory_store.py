@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from rido.core.trajectories import Trajectories, starts_of
 from rido.evaluation.progress import Progress
 from rido.simulators.base import SimulationError, Simulator, describe, refuse_components, trajectory_seeds
-from rido.storage.runfile import Piece, RunFile
+from rido.storage.records import Piece
+from rido.storage.runfile import RunFile
 
 _PIECE_SECONDS = 2.0  # trajectories are recorded in pieces of about this many seconds; a crash loses one at most
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.storage.database import one_line_errors, open_for_reading
-from rido.storage.runfile import WORKERS, Milestone, milestone_from
+from rido.storage.records import WORKERS, Milestone, milestone_from
 
 
 class Follower:

@@ -10,7 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -19,65 +19,9 @@ from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories
 from rido.storage.database import RunFileError, one_line_errors, open_for_reading, open_for_writing, transaction
-
-__all__ = [
-    "AGENT_DISCOUNT",
-    "COMPARISON",
-    "COMPONENTS",
-    "EXTENSIONS",
-    "FITTED_CRITIC",
-    "INDEPENDENT_STARTS",
-    "NORMALISATION",
-    "NOTES",
-    "REWARD_RANGE",
-    "SOBOL_RESETS",
-    "WORKERS",
-    "Milestone",
-    "Piece",
-    "RunFile",
-    "RunFileError",
-]
+from rido.storage.records import COMPONENTS, NOTES, WORKERS, Milestone, Piece, milestone_from
 
 _FINGERPRINT = "_fingerprint"  # suffix of the names of fingerprints in the configuration
-
-COMPONENTS = "components"
-"""Name in the configuration of the names of the components of rewards; none where rewards are numbers."""
-
-NOTES = "notes"
-"""Name in the configuration of the reasons why the same seed may not give the same result."""
-
-COMPARISON = "policies compared"
-"""Name in the configuration of the names of the policies, where the run is a comparison."""
-
-SUITE_TASK = "suite task"
-"""Name in the configuration of the name of a task, where the file has a policy's trajectories in a suite."""
-
-REMARKS = "remarks"
-"""Name in the configuration of what else a reader of the result may want to know."""
-
-NORMALISATION = "normalisation"
-"""Name in the configuration of what was done to the agent's observations."""
-
-REWARD_RANGE = "reward_range"
-"""Name in the configuration of the range of rewards that a guaranteed interval was asked for."""
-
-AGENT_DISCOUNT = "agent discount"
-"""Name in the configuration of the discount of the agent's value function, where critics learn from it."""
-
-INDEPENDENT_STARTS = "independent starts"
-"""Name in the configuration of how many independent starts the resets of a critic are worth, where critics learn."""
-
-SOBOL_RESETS = "replicates of resets"
-"""Name in the configuration of the number of sequences from which resets take their points; 0 for random resets."""
-
-EXTENSIONS = "extensions"
-"""Name in the configuration of what a run was extended to: pairs of a budget and a width, in order."""
-
-FITTED_CRITIC = "fitted critic"
-"""Name in the configuration of the first values of critics that learned from the first round, if some did."""
-
-WORKERS = "workers alive"
-"""Name in the configuration of the workers alive, those that there should be, and the time, in seconds since 1970."""
 
 # Columns are those of Piece and Milestone. Arrays are blobs of int32 (lengths, steps), bool (terminated) or float64;
 # warnings are a list of strings in JSON. The checksum of a row covers all of it. A seal holds the number of rows of a
@@ -108,55 +52,6 @@ _TABLES = {  # key of a row, and what a row is
 }
 _BYTES = 16  # of a checksum
 _NOTE_SECONDS = 0.5  # after which the same number of workers is noted again
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A batch of trajectories of one round.
-
-    Attributes:
-        round: Index of the round that they belong to.
-        trajectories: The rewards.
-        seconds: Time that collecting them took.
-        signal: Trajectories with residuals in the place of the rewards, if there are any.
-        starts: With a signal: one value for the first observation of each trajectory.
-        features: Rows of numbers for each step that was taken and after the last one, if there are any.
-        terminated: With features: whether the environment ended each trajectory.
-    """
-
-    round: int
-    trajectories: Trajectories
-    seconds: float
-    signal: Trajectories | None = None
-    starts: NDArray[np.float64] | None = None
-    features: NDArray[np.float64] | None = None
-    terminated: NDArray[np.bool_] | None = None
-
-
-@dataclass(frozen=True)
-class Milestone:
-    """The state of a run after a round.
-
-    Attributes:
-        round: Index of the round.
-        transitions: Transitions taken so far, without the cost of resets.
-        trajectories: Trajectories collected so far.
-        value: The estimate; this and the next five are those of :class:`rido.core.estimate.Estimate`.
-        critic: Name of the critic in use, "none" for plain rewards.
-        warnings: What a reader should know before trusting the estimate.
-    """
-
-    round: int
-    transitions: int
-    trajectories: int
-    value: float
-    standard_error: float
-    degrees_of_freedom: float
-    skewness: float
-    effective_trajectories: float
-    largest_contribution: float
-    critic: str = "none"
-    warnings: tuple[str, ...] = ()
 
 
 class RunFile:
@@ -410,13 +305,6 @@ class RunFile:
                     f"run file {self.path} is of another run: its {difference}; "
                     "give another file name to start a new run"
                 )
-
-
-def milestone_from(row: Sequence[Any]) -> Milestone:
-    """Return the milestone that a row of the table ``progress`` holds, without its checksum."""
-    entries: list[Any] = [math.nan if entry is None else entry for entry in row[:-1]]
-    entries.append(tuple(json.loads(row[-1])))
-    return Milestone(*entries)
 
 
 def _place(path: Path) -> tuple[int, int] | None:
