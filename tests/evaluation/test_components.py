@@ -237,9 +237,9 @@ class TestRuns:
     def test_an_interrupted_run_goes_on(self, tmp_path, monkeypatch, components):
         path, append, written = tmp_path / "run.rido", RunFile.append, []
 
-        def stop(self, piece):
-            append(self, piece)
-            written.append(piece)
+        def stop(self, *row):
+            append(self, *row)
+            written.append(row)
             if len(written) == 5:
                 raise KeyboardInterrupt
 
