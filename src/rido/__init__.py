@@ -20,6 +20,7 @@ from rido.core.trajectories import Trajectories
 from rido.evaluation.compare import compare
 from rido.evaluation.comparison import Comparison
 from rido.evaluation.evaluate import evaluate
+from rido.evaluation.gradient import Gradient, gradient
 from rido.evaluation.leaderboard import Leaderboard, Task
 from rido.evaluation.race import Race
 from rido.evaluation.result import Evaluation
@@ -34,6 +35,7 @@ __all__ = [
     "Comparison",
     "Estimate",
     "Evaluation",
+    "Gradient",
     "Leaderboard",
     "Oracle",
     "Race",
@@ -49,6 +51,7 @@ __all__ = [
     "allocate",
     "compare",
     "evaluate",
+    "gradient",
 ]
 
 register_when_imported()

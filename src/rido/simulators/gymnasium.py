@@ -87,7 +87,7 @@ class EnvironmentsSimulator:
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
         rollout = self._run(lengths, seeds, points, observing=True)
-        return Observed(rollout.trajectories(), rollout.observations(), rollout.terminated)
+        return Observed(rollout.trajectories(), rollout.observations(), rollout.terminated, rollout.actions())
 
     def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
         points = self._check_points(points, len(seeds))
@@ -141,8 +141,10 @@ class EnvironmentsSimulator:
                     observations = take(observations, np.arange(rollout.busy.size))  # the policy may write into it
                 self._calling = "policy"
                 actions = self._act(observations, rollout)
+                if observing:
+                    rollout.record_actions(actions)
                 self._calling = "step"
-                finished = rollout.record_step(self._envs.step(rollout.busy, actions))
+                finished = rollout.record_step(self._envs.step(rollout.busy, self.policy.executed(actions)))
                 if observing and finished.size:
                     rollout.record_observations(finished, self._envs.observe(finished))
                 rollout.start(finished)
@@ -309,6 +311,7 @@ class _Rollout:
         self._generators: dict[int, np.random.Generator] = {}
         self._states: dict[int, Any] = {}  # by trajectory
         self._observed: list[tuple[Slots, NDArray[np.int64], Any]] = []  # rows, steps taken, batch
+        self._acted: list[tuple[Slots, NDArray[np.int64], NDArray[Any]]] = []
         self.start(np.arange(slots))
 
     def start(self, free: Slots) -> None:
@@ -353,6 +356,16 @@ class _Rollout:
     def record_observations(self, slots: Slots, observations: Any) -> None:
         rows = self._trajectory[slots]
         self._observed.append((rows, self._steps[rows], observations))
+
+    def record_actions(self, actions: NDArray[Any]) -> None:
+        self._acted.append((self._rows, self._steps[self._rows], np.array(actions)))
+
+    def actions(self) -> NDArray[Any]:
+        """Returns all recorded actions, one for each step taken, for one trajectory after the other."""
+        rows, steps, batches = zip(*self._acted, strict=True)
+        order = np.argsort(starts_of(self._steps)[np.concatenate(rows)] + np.concatenate(steps))
+        taken: NDArray[Any] = np.concatenate(batches)[order]
+        return taken
 
     def observations(self) -> Any:
         """Returns all recorded observations, ``steps + 1`` for one trajectory after the other."""
