@@ -91,5 +91,6 @@ class JaxPolicy(DifferentiablePolicy):
 
 
 def _padded(rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Indices filled up to a power of two with copies of the last one, so that few shapes are compiled."""
-    return np.concatenate([rows, np.full((1 << (rows.size - 1).bit_length()) - rows.size, rows[-1])])
+    """Indices filled up to a power of four with copies of the last one, so that few shapes are compiled."""
+    size = 4 ** (((rows.size - 1).bit_length() + 1) // 2)
+    return np.concatenate([rows, np.full(size - rows.size, rows[-1])])
