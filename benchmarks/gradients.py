@@ -3,8 +3,8 @@
     python benchmarks/gradients.py --output results/gradients.md
 
 ``--sections lqg`` makes some sections again and keeps the others; ``--quick`` is a short form of everything. Errors on
-LQG are measured against the closed form. Those of networks are measured on banks of recorded trajectories, whose mean and
-weights are known. Learning runs are real runs of ``rido.gradient``.
+LQG are measured against the closed form. Those of networks are measured on banks of recorded trajectories, whose mean
+and weights are known. Learning runs are real runs of ``rido.gradient``.
 """
 
 import argparse
@@ -129,7 +129,7 @@ def lqg(quick):
     """Bias and error on LQG."""
     horizon, parameters = 20, (0.4, 0.0)
     budget = 50 * horizon
-    lines = [
+    yield from [
         "## LQG: bias and error against the closed form",
         "",
         f"`rido/LQG-v0`, T = {horizon}, a ~ N(-0.4 s, 1), gradient with respect to the gain and the log deviation, a "
@@ -150,9 +150,9 @@ def lqg(quick):
         uniform = float(weights.sum()) * horizon / budget
         oracle = rido.Schedule.optimal(weights, budget).variance(weights)
         cases = [
-            ("adaptive", rido.Adaptive, False, 1_000),
             ("Adaptive(unbiased=True)", lambda **given: rido.Adaptive(unbiased=True, **given), False, 5_000),
-            ("adaptive, baseline", rido.Adaptive, True, 250),
+            ("adaptive", rido.Adaptive, False, 400),
+            ("adaptive, baseline", rido.Adaptive, True, 100),
         ]
         for name, make, baseline, count in cases:
             count = count // 50 if quick else count
@@ -169,11 +169,10 @@ def lqg(quick):
                 reference, best = float(np.mean(np.sum((np.array(others) - exact) ** 2, axis=1))), ""
             gain = reference / squares.mean()
             noise = gain * squares.std() / squares.mean() / math.sqrt(count)
-            lines.append(
-                f"| {gamma:g} | {name} | {count:,} | {bias[0]:+.1f} | {bias[1]:+.1f} | {gain:.2f} ± {noise:.2f} | {best} "
-                f"| {reported / squares.mean():.2f} |"
+            yield (
+                f"| {gamma:g} | {name} | {count:,} | {bias[0]:+.1f} | {bias[1]:+.1f} | {gain:.2f} ± {noise:.2f} "
+                f"| {best} | {reported / squares.mean():.2f} |"
             )
-    return lines
 
 
 def ratio(squares, reference):
@@ -302,13 +301,13 @@ def bank_of(name, network, trajectories, horizon):
 def networks(quick):
     """Error of the gradients of networks, on banks."""
     horizon, trajectories, repetitions = 200, 40 if quick else 1_000, 2 if quick else 40
-    lines = [
+    yield from [
         "## CartPole and Pendulum, 64 x 64 networks",
         "",
         f"T = {horizon}, a budget of {50 * horizon:,} transitions. Each policy is evaluated on a bank of "
-        f"{trajectories:,} recorded trajectories; {repetitions} runs draw from it with replacement. Errors are those of 16 "
-        "random projections. Uniform and oracle: sum f_t / n_t with the bank's weights. Planned: the same sum for the "
-        "counts of the runs, which is much less noisy than the mean squared error. Reported: mean of the squared "
+        f"{trajectories:,} recorded trajectories; {repetitions} runs draw from it with replacement. Errors are those "
+        "of 16 random projections. Uniform and oracle: sum f_t / n_t with the bank's weights. Planned: the same sum "
+        "for the counts of the runs, which is much less noisy than the mean squared error. Reported: mean of the squared "
         "`standard_error` over the MSE. "
         'Baseline: v_t as in `baseline="step"`, from the bank.',
         "",
@@ -333,11 +332,10 @@ def networks(quick):
             values = estimator.baselines(Division(2)).mean(axis=0)
             helped = Gpomdp(policy, horizon=horizon, gamma=gamma, directions=directions, critic=StepValues(values))
             for baseline, signals in (("none", plain), ("step", helped.add(observed, np.arange(trajectories) % 2))):
-                lines.append(
+                yield (
                     f"| {label} | {signals.steps.mean():.0f} | {gamma:g} | {baseline} | "
                     + replay(signals, gamma, horizon, repetitions)
                 )
-    return lines
 
 
 class StepValues(rido.critics.base.Critic):
@@ -404,15 +402,15 @@ def learn_lqg(seed, strategy, *, updates, budget, gamma, rate, goal, horizon=20)
 
 def learning(quick):
     """Transitions to a given return, adaptive against full length."""
-    lines = [
+    yield from [
         "## Learning: transitions to a given return",
         "",
         'The same learning rule for both: Adam on gradients of equal budgets, with `baseline="step"`. They differ in '
-        "the lengths alone: planned (adaptive) or full. LQG counts as solved when its exact cost has covered 95% of the "
-        "way to the best one; the networks when their mean return from 256 fixed starts, which is not counted, has "
+        "the lengths alone: planned (adaptive) or full. LQG counts as solved when its exact cost has covered 95% of "
+        "the way to the best one; the networks when their mean return from 256 fixed starts, which is not counted, has "
         "reached the goal.",
         "",
-        "| task | gamma | T | budget of a gradient | goal | seeds | lengths | reached | median transitions | quartiles |",
+        "| task | gamma | T | budget of each | goal | seeds | lengths | reached | median transitions | quartiles |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for gamma in (0.9, 1.0):
@@ -422,22 +420,17 @@ def learning(quick):
         goal = best + 0.05 * (first - best)
         for name, make in (("adaptive", rido.Adaptive), ("full length", rido.Uniform)):
             settings = dict(updates=3 if quick else 150, budget=budget, gamma=gamma, rate=0.02, goal=goal)
-            spent = [learn_lqg(seed, make, **settings) for seed in range(1 if quick else 20)]
-            lines.append(
-                f"| LQG | {gamma:g} | {horizon} | {budget:,} | cost {goal:.0f} | {len(spent)} | {name} | {reached(spent)}"
-            )
+            spent = [learn_lqg(seed, make, **settings) for seed in range(1 if quick else 12)]
+            yield (f"| LQG | {gamma:g} | 20 | {budget:,} | cost {goal:.0f} | {len(spent)} | {name} | {reached(spent)}")
     for task, gamma, budget, goal, updates in (
         ("Pendulum-v1", 0.9, 4_000, -50.0, 30),
         ("CartPole-v1", 0.99, 4_000, 70.0, 40),
     ):
         for name in ("adaptive", "uniform"):
             settings = dict(updates=2 if quick else updates, budget=budget, gamma=gamma, rate=0.01, goal=goal)
-            spent = [learn(task, seed, name, **settings)[1] for seed in range(1 if quick else 8)]
+            spent = [learn(task, seed, name, **settings)[1] for seed in range(1 if quick else 5)]
             label = "full length" if name == "uniform" else name
-            lines.append(
-                f"| {task} | {gamma:g} | 200 | {budget:,} | {goal:g} | {len(spent)} | {label} | {reached(spent)}"
-            )
-    return lines
+            yield (f"| {task} | {gamma:g} | 200 | {budget:,} | {goal:g} | {len(spent)} | {label} | {reached(spent)}")
 
 
 def reached(spent):
@@ -461,8 +454,11 @@ def main():
     kept = json.loads(cells.read_text()) if cells.exists() else {}
     for name in options.sections:
         started = time.perf_counter()
-        kept[name] = [*SECTIONS[name](options.quick), "", f"Made in {time.perf_counter() - started:,.0f} s."]
-        print("\n".join(kept[name]), flush=True)
+        kept[name] = []
+        for line in SECTIONS[name](options.quick):
+            print(line, flush=True)
+            kept[name].append(line)
+        kept[name] += ["", f"Made in {time.perf_counter() - started:,.0f} s."]
     cells.write_text(json.dumps(kept, indent=1))
     head = ["# Policy gradients", "", f"Made by `python benchmarks/gradients.py --output {options.output}`.", ""]
     parts = [line for name in SECTIONS if name in kept for line in (*kept[name], "")]

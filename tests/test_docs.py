@@ -27,6 +27,7 @@ PAGES = [
     "docs/compare.md",
     "docs/suite.md",
     "docs/episodes.md",
+    "docs/gradients.md",
     "docs/simulator.md",
     "docs/gpu.md",
     "docs/strategy.md",
