@@ -307,8 +307,8 @@ def networks(quick):
         f"T = {horizon}, a budget of {50 * horizon:,} transitions. Each policy is evaluated on a bank of "
         f"{trajectories:,} recorded trajectories; {repetitions} runs draw from it with replacement. Errors are those "
         "of 16 random projections. Uniform and oracle: sum f_t / n_t with the bank's weights. Planned: the same sum "
-        "for the counts of the runs, which is much less noisy than the mean squared error. Reported: mean of the squared "
-        "`standard_error` over the MSE. "
+        "for the counts of the runs, which is much less noisy than the mean squared error. Reported: mean of the "
+        "squared `standard_error` over the MSE. "
         'Baseline: v_t as in `baseline="step"`, from the bank.',
         "",
         "| policy | mean length | gamma | baseline | uniform's over the oracle's | uniform's over MSE | uniform's over "

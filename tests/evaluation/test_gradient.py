@@ -193,6 +193,13 @@ class TestGradient:
         assert one.schedule == five.schedule and one.returns == five.returns
         assert one.vector.size == 8 and np.ravel(next(iter(one.value.values()))).tolist() == pytest.approx(one.vector)
 
+    @pytest.mark.parametrize("strategy", ["uniform", "robust", "rido"])
+    def test_every_strategy_spends_its_budget(self, torch, strategy):
+        asked = dict(gamma=0.9, horizon=10, budget=200, seed=0, strategy=strategy)
+        found = rido.gradient("CartPole-v1", torch_policy(torch), **asked)
+        assert 180 < found.transitions <= 200 and found.strategy == strategy and 0 < found.standard_error < np.inf
+        np.testing.assert_allclose(found.vector, found.projections.values[1:], rtol=1e-9)
+
     def test_projections_of_the_vector_are_what_the_strategy_estimated(self, torch):
         found = rido.gradient("CartPole-v1", torch_policy(torch, 16), gamma=0.95, horizon=40, budget=1500, seed=0)
         assert found.directions.shape == (16, found.vector.size) and found.trajectories > 40
@@ -275,3 +282,4 @@ class TestRefusals:
             "leaves horizon, budget and gamma open", policy, strategy=rido.Uniform(horizon=3, budget=9, gamma=1)
         )
         self.refused("projections must be", policy, projections=0)
+        self.refused("env must be an environment of Gymnasium", policy, env=SimpleNamespace(rollout=len))

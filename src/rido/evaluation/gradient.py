@@ -202,6 +202,9 @@ def gradient(
     """
     started = time.perf_counter()
     gamma = checks.discount("gamma", gamma)
+    env = factory.import_environment(env)
+    if factory.is_simulator(env) or factory.is_in_jax(env):
+        raise ValueError(f"env must be an environment of Gymnasium for a policy gradient, got {env!r:.80}")
     horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs)
     spending = _begin(strategy, horizon, budget, gamma, cross_fitted=baseline is not None)
     if baseline is not None:
@@ -228,7 +231,7 @@ def gradient(
         seed=entropy,
         seconds=time.perf_counter() - started,
         warnings=(*dict.fromkeys(notes), *warnings),
-        remarks=able.remarks,
+        remarks=(*([acting.normalisation] if acting.normalisation else []), *able.remarks),
     )
 
 
