@@ -28,6 +28,7 @@ PAGES = [
     "docs/suite.md",
     "docs/episodes.md",
     "docs/components.md",
+    "docs/gradients.md",
     "docs/simulator.md",
     "docs/gpu.md",
     "docs/strategy.md",

@@ -25,6 +25,7 @@ from rido.core.trajectories import Trajectories
 from rido.evaluation.compare import compare
 from rido.evaluation.comparison import Comparison
 from rido.evaluation.evaluate import evaluate
+from rido.evaluation.gradient import Gradient, gradient
 from rido.evaluation.race import Race
 from rido.evaluation.result import Evaluation
 from rido.simulators.registration import register_when_imported
@@ -37,6 +38,7 @@ __all__ = [
     "Comparison",
     "Estimate",
     "Evaluation",
+    "Gradient",
     "Leaderboard",
     "Oracle",
     "Race",
@@ -52,6 +54,7 @@ __all__ = [
     "allocate",
     "compare",
     "evaluate",
+    "gradient",
 ]
 
 _LATE = {"Leaderboard": "leaderboard", "Suite": "suite", "Task": "leaderboard"}  # imported when first used

@@ -39,6 +39,19 @@ def test_a_loop_in_the_style_of_cleanrl():
     assert [result.transitions for result in results] == [3000, 3000] and agrees(results[-1], returns)
 
 
+def test_a_loop_that_spends_its_budget_by_gradients():
+    """Its first gradient is that of the closed form: five standard errors are a false alarm in 2 million."""
+    needs("torch", "sb3")
+    policy, found = load("policy_gradient").main(updates=2, budget=500)
+    gain, curvature, constant = 0.1 + 1e-30j, 0.0, 0.0  # of the cost to go, by a complex step
+    for _ in range(20):
+        constant = 1.1 + 0.9 * (1.2 * curvature + constant)
+        curvature = 1 + gain**2 + 0.9 * (1 - gain) ** 2 * curvature
+    slope = (curvature * 80**2 / 3 + constant).imag / 1e-30
+    assert abs(found[0].value["gain"] - slope) < 5 * found[0].standard_error < 10 * abs(slope)
+    assert all(gradient.transitions <= 500 for gradient in found) and policy.gain.item() != 0.1
+
+
 def test_a_loop_in_jax():
     jax = needs("jax", "jax")
     example = load("jax_training")

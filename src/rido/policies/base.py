@@ -78,6 +78,10 @@ class Policy(ABC):
             One action per row.
         """
 
+    def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """Actions as the environment gets them, such as clipped to its bounds."""
+        return actions
+
     def value_function(self) -> ValueFunction | None:
         """The value function learned together with the policy, None if there is none."""
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,20 +57,24 @@ def call_module(module: Any, observations: Any, **memory: Any) -> Any:
     """
     import torch
 
-    first = next((part for part in module.parameters() if part.is_floating_point()), torch.zeros(()))
-
-    def tensors(batch: Any) -> Any:
-        if batch is None:
-            return None
-        if isinstance(batch, dict):
-            return {key: tensors(part) for key, part in batch.items()}
-        if isinstance(batch, tuple):
-            return tuple(tensors(part) for part in batch)
-        tensor = torch.as_tensor(np.array(batch), device=first.device)
-        return tensor.to(first.dtype) if tensor.is_floating_point() else tensor
-
+    tensors = partial(as_tensors, module)
     with torch.no_grad(), evaluation_mode(module):
         return module(tensors(observations), **{name: tensors(batch) for name, batch in memory.items()})
+
+
+def as_tensors(module: Any, batch: Any) -> Any:
+    """A batch of arrays, or None, as tensors on a network's device; floating numbers get the network's dtype."""
+    import torch
+
+    if batch is None:
+        return None
+    if isinstance(batch, dict):
+        return {key: as_tensors(module, part) for key, part in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(as_tensors(module, part) for part in batch)
+    first = next((part for part in module.parameters() if part.is_floating_point()), torch.zeros(()))
+    tensor = torch.as_tensor(np.array(batch), device=first.device)
+    return tensor.to(first.dtype) if tensor.is_floating_point() else tensor
 
 
 @contextmanager

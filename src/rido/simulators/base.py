@@ -55,11 +55,14 @@ class Observed:
         observations: a batch, rows first (a dictionary or tuple of such arrays where the space is one): for one
             trajectory after the other, the observations before each step taken and after the last one.
         terminated: for each trajectory, whether the environment terminated it, at its planned length or before.
+        actions: what the policy returned at each step taken, rows first, for one trajectory after the other; None where
+            the simulator does not tell.
     """
 
     trajectories: Trajectories
     observations: Any
     terminated: NDArray[np.bool_]
+    actions: NDArray[Any] | None = None
 
 
 @runtime_checkable

@@ -91,7 +91,7 @@ class EnvironmentsSimulator:
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
         rollout = self._run(lengths, seeds, points, observing=True)
-        return Observed(rollout.trajectories(), rollout.observations(), rollout.terminated)
+        return Observed(rollout.trajectories(), rollout.observations(), rollout.terminated, rollout.actions())
 
     def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
         points = self._check_points(points, len(seeds))
@@ -147,8 +147,10 @@ class EnvironmentsSimulator:
                     observations = take(observations, np.arange(rollout.busy.size))  # the policy may write into it
                 self._calling = "policy"
                 actions = self._act(observations, rollout)
+                if observing:
+                    rollout.record_actions(actions)
                 self._calling = "step"
-                finished = rollout.record_step(self._envs.step(rollout.busy, actions))
+                finished = rollout.record_step(self._envs.step(rollout.busy, self.policy.executed(actions)))
                 if observing and finished.size:
                     rollout.record_observations(finished, self._envs.observe(finished))
                 rollout.start(finished)

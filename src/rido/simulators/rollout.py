@@ -49,6 +49,7 @@ class Rollout:
         self._generators: dict[int, np.random.Generator] = {}
         self._states: dict[int, Any] = {}  # by trajectory
         self._observed: list[tuple[Slots, NDArray[np.int64], Any]] = []  # rows, steps taken, batch
+        self._acted: list[tuple[Slots, NDArray[np.int64], NDArray[Any]]] = []
         self.start(np.arange(slots))
 
     def start(self, free: Slots) -> None:
@@ -95,6 +96,16 @@ class Rollout:
     def record_observations(self, slots: Slots, observations: Any) -> None:
         rows = self._trajectory[slots]
         self._observed.append((rows, self._steps[rows], observations))
+
+    def record_actions(self, actions: NDArray[Any]) -> None:
+        self._acted.append((self._rows, self._steps[self._rows], np.array(actions)))
+
+    def actions(self) -> NDArray[Any]:
+        """Returns all recorded actions, one for each step taken, for one trajectory after the other."""
+        rows, steps, batches = zip(*self._acted, strict=True)
+        order = np.argsort(starts_of(self._steps)[np.concatenate(rows)] + np.concatenate(steps))
+        taken: NDArray[Any] = np.concatenate(batches)[order]
+        return taken
 
     def observations(self) -> Any:
         """Returns all recorded observations, ``steps + 1`` for one trajectory after the other."""
