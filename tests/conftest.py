@@ -13,11 +13,11 @@ settings.register_profile("rido", deadline=None, derandomize=True)
 settings.load_profile("rido")
 
 
-_LONGEST = ("test_reproduce", "test_benchmark", "test_docs", "test_ray", "test_trust", "test_processes")
+_LONGEST = ("test_reproduce", "test_docs", "test_ray", "test_critics", "test_benchmark", "test_trust", "test_processes")
 
 
 def pytest_collection_modifyitems(items):
-    """Begins with the files that take longest, so that both processes of ``--dist loadfile`` end together."""
+    """Begins with the files that take longest, so that all processes of ``--dist loadfile`` end together."""
     rank = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.stem, len(_LONGEST)))
 
