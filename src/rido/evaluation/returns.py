@@ -152,23 +152,23 @@ class Returns:
         rate = Rate(int(succeeded.sum()), succeeded.size)
         return Statistic(rate.successes / rate.trials, *rate.interval(confidence))
 
-    def quantities(self) -> dict[str, str]:
-        """Returns quantiles and tails of each component as texts with their 95% intervals."""
-        found: dict[str, Statistic] = {}
-        for name in self.names:
-            found |= {
-                f"{name}: median": self.quantile(0.5, name),
-                f"{name}: a tenth is below": self.quantile(0.1, name),
-                f"{name}: a tenth is above": self.quantile(0.9, name),
-                f"{name}: mean of the lowest tenth": self.cvar(0.1, name),
-                f"{name}: mean of the highest tenth": self.cvar(0.1, name, upper=True),
-            }
-        return {name: with_interval(*statistic) for name, statistic in found.items()}
+    def quantities(self, component: str | None = None) -> dict[str, str]:
+        """Returns quantiles and tails of a component as texts, with their 95% intervals where there are any."""
+        found = {
+            "median": self.quantile(0.5, component),
+            "a tenth is below": self.quantile(0.1, component),
+            "a tenth is above": self.quantile(0.9, component),
+            "mean of the lowest tenth": self.cvar(0.1, component),
+            "mean of the highest tenth": self.cvar(0.1, component, upper=True),
+        }
+        return {name: _shown(statistic) for name, statistic in found.items()}
 
     def summary(self) -> str:
-        """Returns what the returns tell, in a few lines."""
-        source = f"from the {len(self):,} trajectories planned to full length, chosen before their rewards were known"
-        return "\n".join([f"returns {source}:", *(f"{name} {shown}" for name, shown in self.quantities().items())])
+        """Returns what the returns of each component tell, in a few lines."""
+        lines = [f"from the {len(self):,} trajectories planned to full length, chosen before their rewards were known:"]
+        for name in self.names:
+            lines += [f"{name}: {quantity} {shown}" for quantity, shown in self.quantities(name).items()]
+        return "returns " + "\n".join(lines)
 
     def _column(self, component: str | None) -> Array:
         if not len(self):
@@ -177,6 +177,13 @@ class Returns:
             raise ValueError(f"component must be one of {', '.join(map(repr, self.names))}, got {component!r}")
         column: Array = self.values[:, self.leading if component is None else self.names.index(component)]
         return column
+
+
+def _shown(statistic: Statistic) -> str:
+    """Returns a number with its interval, if that is finite."""
+    if math.isfinite(statistic.low) and math.isfinite(statistic.high):
+        return with_interval(*statistic)
+    return f"{statistic.value:.4g}, too few trajectories for an interval"
 
 
 def _tail_mean(values: Array, counts: NDArray[np.int64], tail: float) -> float:
