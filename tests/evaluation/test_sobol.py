@@ -68,11 +68,11 @@ class TestReplicates:
         assert found.standard_error == pytest.approx(np.sqrt(within / 4))
 
     def test_replicates_of_unequal_size_have_the_right_error(self):
-        """Independent trajectories of two lengths, 3,000 repetitions: both variances are known to 4%."""
+        """Independent trajectories of two lengths, 3,000 repetitions: both variances are known to 3%."""
         rng, values, squares = np.random.default_rng(2), [], []
         for _ in range(3000):
             team = []
-            for full, short in ((1, 2), (2, 1), (2, 2), (1, 1)):
+            for full, short in ((1, 2), (3, 1), (1, 3), (1, 1)):
                 moments = RewardMoments(2, gamma=1.0)
                 rewards = rng.normal(size=(full + short, 2)) + rng.normal(size=(full + short, 1))
                 moments.update(rido.Trajectories(rewards, [2] * full + [1] * short))
@@ -80,7 +80,7 @@ class TestReplicates:
             found = Estimate.from_replicates([team])
             values.append(found.value)
             squares.append(found.standard_error**2)
-        assert np.mean(squares) == pytest.approx(np.var(values), rel=0.2)
+        assert np.mean(squares) == pytest.approx(np.var(values), rel=0.1)
 
     def test_replicates_of_a_team_take_turns(self):
         division = Division(teams=2, members=3)

@@ -108,28 +108,23 @@ class Estimate:
         """Estimates the return from replicates, within which trajectories need not be independent.
 
         The value is that of :meth:`from_moments`. Its variance is the sum of squared contributions as there, but of
-        whole replicates instead of trajectories. Skewness is that of the trajectories' contributions as if these were
-        independent.
+        whole replicates instead of trajectories (see :func:`replicate_terms`). Skewness is that of the trajectories'
+        contributions as if these were independent.
 
         Args:
             teams: moments of the replicates of each team, at least two in each and as many in all of them.
         """
-        unions = [union(team) for team in teams]
-        plain = cls.from_moments(*unions, same_means=False)
-        scaled_parts, unit = rescale(*unions, *(member for team in teams for member in team))
-        squares, members = 0.0, len(teams[0])
-        for index, together in enumerate(scaled_parts[: len(teams)]):
-            for member in scaled_parts[len(teams) + index * members :][:members]:
-                off = np.where(member.counts > 0, member.means - together.means, 0.0)
-                squares += float(together.discounts @ (member.counts / together.counts * off)) ** 2
-        variance = squares * members / (members - 1) / len(teams) ** 2
+        plain = cls.from_moments(*(union(team) for team in teams), same_means=False)
+        unit = rescale(*(member for team in teams for member in team))[1]
+        terms = np.concatenate([replicate_terms(team, unit) for team in teams], axis=-1)
+        variance = float(terms @ terms) / len(teams) ** 2
         error = scaled_number(math.sqrt(variance), unit)
         if not 0 < error < math.inf or error <= _ROUNDING * plain.standard_error:
             return plain
         return replace(
             plain,
             standard_error=error,
-            degrees_of_freedom=float(len(teams) * (members - 1)),
+            degrees_of_freedom=float(terms.size - len(teams)),
             largest_contribution=plain.largest_contribution * (error / plain.standard_error),
         )
 
@@ -213,6 +208,21 @@ class Estimate:
         spread = self.schedule.variance(hoeffding_weights(self.schedule.horizon, self.gamma))
         half_width = (high - low) * math.sqrt(math.log(2 / delta) / 2 * spread)
         return self.value - half_width, self.value + half_width
+
+
+def replicate_terms(team: Sequence[Moments], unit: int = 0) -> NDArray[np.float64]:
+    """Returns the contribution of each replicate of a team to the error of its value, in units of 2^unit.
+
+    Replicate k with n_kt of the N_t samples of step t contributes ``sum_t gamma^t s_kt (mean_kt - mean_t)`` with its
+    shares ``s_kt = n_kt / N_t``. Each term is divided by ``sqrt(1 - sum_k s_kt^2)``, because the mean of all comes from
+    the same data. With several components there is a row for each.
+    """
+    parts = [part.in_units(unit) if unit else part for part in (union(team), *team)]
+    together, members = parts[0], parts[1:]
+    shares = np.array([member.counts for member in members]) / together.counts
+    scale = together.discounts * shares / np.sqrt(1 - np.sum(shares**2, axis=0))
+    off = [np.where(member.counts > 0, member.means - together.means, 0.0) for member in members]
+    return np.stack([part @ row for part, row in zip(off, scale, strict=True)], axis=-1)
 
 
 def _checked(value: float) -> float:

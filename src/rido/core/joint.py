@@ -10,8 +10,8 @@ import numpy as np
 
 from rido.core import checks
 from rido.core.allocation import Array
-from rido.core.estimate import Estimate
-from rido.core.moments import rescale, union
+from rido.core.estimate import Estimate, replicate_terms
+from rido.core.moments import rescale
 from rido.core.reward_moments import RewardMoments
 from rido.core.scaling import scaled
 
@@ -173,12 +173,6 @@ def _of_trajectories(teams: Sequence[RewardMoments], same_means: bool) -> Array:
 
 def _of_replicates(teams: Sequence[Sequence[RewardMoments]]) -> Array:
     """Returns the covariance of the values of teams whose groups are independent, see ``Estimate.from_replicates``."""
-    members, size = len(teams[0]), len(teams[0][0].means)
-    total = np.zeros((size, size))
-    for team in teams:
-        (together, *groups), unit = rescale(union(team), *team)
-        off = np.array([np.where(group.counts > 0, group.means - together.means, 0.0) for group in groups])
-        shares = np.array([group.counts for group in groups]) / together.counts
-        terms = np.einsum("gct,gt->cg", off, shares * together.discounts)
-        total += scaled(terms @ terms.T, 2 * unit)
-    return total * members / (members - 1) / len(teams) ** 2
+    unit = rescale(*(group for team in teams for group in team))[1]
+    terms = np.concatenate([replicate_terms(team, unit) for team in teams], axis=-1)
+    return scaled(terms @ terms.T / len(teams) ** 2, 2 * unit)
