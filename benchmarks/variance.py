@@ -1,8 +1,7 @@
 """What Sobol starts and critics that keep learning are worth, next to uniform and to the plain default.
 
-    python benchmarks/variance.py --output results/variance.md --workers 2
-
-Real runs of ``rido.evaluate``, with its own planning. ``--sections pendulum`` makes some tables again and keeps the
+Made by ``python benchmarks/variance.py --output results/variance.md --workers 2``: real runs of ``rido.evaluate``, with
+its own planning. ``--sections pendulum`` makes some tables again and keeps the
 others; every cell is kept in ``--cells``, so that a run that was stopped goes on. ``--quick`` is the short form that a
 test runs. Truths come from many trajectories that start from Sobol points, or from the closed form for LQG; the error
 of a truth is taken off. Uniform's variance is that of a return over the number of full-length trajectories.

@@ -16,6 +16,7 @@ import numpy as np
 
 from rido.core import checks
 from rido.core.allocation import Array, discount_factors
+from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.moments import Moments
 from rido.core.reward_moments import RewardMoments
@@ -136,7 +137,7 @@ class Components:
         """Returns ``(gamma_j / g)^t``, a row for each step."""
         return np.stack([discount_factors(horizon, gamma / self.gamma) for gamma in self.gammas], axis=1)
 
-    def joint(self, found: JointEstimate, leading: Any = None) -> JointEstimate:
+    def joint(self, found: JointEstimate, leading: Estimate | None = None) -> JointEstimate:
         """Returns estimates of all columns, each with its own discount.
 
         Args:

@@ -221,7 +221,7 @@ class Strategy(ABC):
         return {group: batches[0].select(dealt == group) for group in np.unique(dealt).tolist()}
 
     def estimate(self) -> Estimate:
-        """Returns the estimate from everything told so far: the mean of the groups' own."""
+        """Returns the estimate from everything told so far: the mean of the teams' own."""
         if self.division.replicated and min(int(group.counts[-1]) for group in self._groups) == 0:
             raise ValueError(
                 f"strategy must plan at least {self.division.groups} full-length trajectories with Sobol starts, but "

@@ -86,7 +86,7 @@ class Division:
         return groups
 
     def estimate(self, groups: Sequence[Moments]) -> Estimate:
-        """Returns the estimate from the moments of all groups: the mean of their own."""
+        """Returns the estimate from the moments of all groups: the mean of the teams' own."""
         if self.replicated:
             return Estimate.from_replicates([self.team(index, groups) for index in range(self.teams)])
         usable = [group for group in groups if group.counts[-1]] or groups
