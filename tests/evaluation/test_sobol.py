@@ -1,9 +1,13 @@
 """Starts from Sobol points, through evaluate() and compare()."""
 
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import rido
 from environments import Mortal
@@ -16,6 +20,7 @@ from rido.storage.database import RunFileError
 from rido.storage.runfile import RunFile
 from rido.strategies.division import Division
 
+ROOT = Path(__file__).resolve().parents[2]
 HORIZON, GAMMA, DEATH = 30, 0.95, 0.1
 
 
@@ -66,6 +71,10 @@ class TestReplicates:
         within = np.mean([2.0, 8.0])  # variances of the means within a team
         assert found.value == pytest.approx(3.0) and found.degrees_of_freedom == 2
         assert found.standard_error == pytest.approx(np.sqrt(within / 4))
+        different = Estimate.from_replicates(teams, same_means=False)
+        welch = stats.ttest_ind(*values, equal_var=False)
+        assert different.standard_error == found.standard_error
+        assert different.degrees_of_freedom == pytest.approx(welch.df) and welch.df < 2
 
     def test_replicates_of_unequal_size_have_the_right_error(self):
         """Independent trajectories of two lengths, 3,000 repetitions: both variances are known to 3%."""
@@ -175,3 +184,12 @@ def test_what_cannot_be_is_named():
         mortal(reseed=False)
     with pytest.raises(ValueError, match="'robust' planned fewer: use strategy 'adaptive'"):
         mortal(strategy="robust", budget=600)
+
+
+def test_the_study_has_a_short_form(tmp_path):
+    page = tmp_path / "variance.md"
+    study = [sys.executable, ROOT / "benchmarks" / "variance.py", "--quick", "--output", page, "--cells", tmp_path]
+    subprocess.run([*study, "--sections", "lqg,limit"], check=True, capture_output=True)
+    rows = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| lqg")]
+    assert [row[3] for row in rows] == ["default", "Sobol", "auto", "Sobol, auto"]
+    assert "| swimmer, T = 200, gamma 1 | 20 | 2 |" in page.read_text()

@@ -104,7 +104,7 @@ class Estimate:
         )
 
     @classmethod
-    def from_replicates(cls, teams: "Sequence[Sequence[Moments]]") -> "Estimate":
+    def from_replicates(cls, teams: "Sequence[Sequence[Moments]]", *, same_means: bool = True) -> "Estimate":
         """Estimates the return from replicates, within which trajectories need not be independent.
 
         The value is that of :meth:`from_moments`. Its variance is the sum of squared contributions as there, but of
@@ -113,18 +113,20 @@ class Estimate:
 
         Args:
             teams: moments of the replicates of each team, at least two in each and as many in all of them.
+            same_means: as in :meth:`from_moments`. Where teams have different critics they have different variances
+                too, and the degrees of freedom are Satterthwaite's.
         """
         plain = cls.from_moments(*(union(team) for team in teams), same_means=False)
         unit = rescale(*(member for team in teams for member in team))[1]
-        terms = np.concatenate([replicate_terms(team, unit) for team in teams], axis=-1)
-        variance = float(terms @ terms) / len(teams) ** 2
-        error = scaled_number(math.sqrt(variance), unit)
+        shares = [float(terms @ terms) for terms in (replicate_terms(team, unit) for team in teams)]
+        error = scaled_number(math.sqrt(sum(shares)) / len(teams), unit)
         if not 0 < error < math.inf or error <= _ROUNDING * plain.standard_error:
             return plain
+        alike = len(teams) if same_means else sum(shares) ** 2 / sum(share**2 for share in shares)
         return replace(
             plain,
             standard_error=error,
-            degrees_of_freedom=float(terms.size - len(teams)),
+            degrees_of_freedom=(len(teams[0]) - 1) * alike,
             largest_contribution=plain.largest_contribution * (error / plain.standard_error),
         )
 

@@ -88,7 +88,8 @@ class Division:
     def estimate(self, groups: Sequence[Moments]) -> Estimate:
         """Returns the estimate from the moments of all groups: the mean of the teams' own."""
         if self.replicated:
-            return Estimate.from_replicates([self.team(index, groups) for index in range(self.teams)])
+            teams = [self.team(index, groups) for index in range(self.teams)]
+            return Estimate.from_replicates(teams, same_means=not self.cross_fitted)
         usable = [group for group in groups if group.counts[-1]] or groups
         return Estimate.from_moments(*usable, same_means=not self.cross_fitted)
 
