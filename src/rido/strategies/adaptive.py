@@ -47,14 +47,16 @@ _LEAST_PHASE = 0.03  # smallest phase, as a share of the budget
 _PLENTY = 200  # full-length trajectories from which on the weights are known well and phases grow longer
 _LONGER = 80  # a phase spends (n - _PLENTY) / _LONGER times what was spent, for n full-length trajectories
 _RELEARN = 1.2  # plans are made anew when the transitions spent have grown by this factor
-_LOCKSTEP_PILOT = 0.125  # largest share of the budget for a pilot that is as wide as a device in lockstep
 _LOCKSTEP_GAIN = 1.3  # least gain of cut trajectories there: they take 1.1 to 1.5 times as long for as many transitions
+_LOCKSTEP_STEPS = 4  # lengths are multiples of this there, because trajectories end and begin between blocks of steps
 _IDLE = 0.05  # share of the budget that such a device leaves unspent: another phase would be all latency
 _HEDGE = 0.5  # share of a phase in full length, times the number of full-length trajectories so far
 _ENDLESS = 1e18  # transitions, the most that is forecast
 _LEAST_FREEDOM = 8.0  # degrees of freedom before ``until`` may stop a run
 _LEAST_STOP = 50  # trajectories before it may: what happens in one of 17 is then unseen with less than 5%
 _LOOKS = 0.9  # share of the 5% by which the interval may miss at each look with ``until``
+LOCKSTEP_PILOT = 0.125
+"""Largest share of the budget for a pilot that is as wide as a device in lockstep."""
 _NORMAL = 2.005  # half-width of a normal interval of that confidence, in standard errors
 
 
@@ -75,8 +77,8 @@ class Adaptive(Strategy):
         reset_price: what beginning a trajectory costs, in transitions. It makes short trajectories less
             attractive; the budget still counts transitions only.
         lockstep: trajectories that a device runs in lockstep in about the time of one. Then the pilot and the phases
-            are as wide if the budget pays for it, trajectories are cut only if that gains much, and what is left in
-            the end stays unspent if it is little.
+            are as wide if the budget pays for it, trajectories are cut only if that gains much, to lengths that suit
+            the device, and what is left in the end stays unspent if it is little.
 
     Example:
         >>> strategy = Adaptive(horizon=10, budget=100, gamma=0.9)
@@ -219,7 +221,7 @@ class Adaptive(Strategy):
     def _pilot_size(self) -> float:
         """Returns how many trajectories the pilot has."""
         affordable = self.budget / self.horizon
-        wide = min(self.lockstep, _LOCKSTEP_PILOT * affordable)
+        wide = min(self.lockstep, LOCKSTEP_PILOT * affordable)
         if self.until is not None:
             return max(_LEAST_PILOT, wide)
         return min(max(_LEAST_PILOT, math.sqrt(affordable), _PILOT_SHARE * affordable, wide), affordable / 2)
@@ -279,7 +281,7 @@ class Adaptive(Strategy):
                 if expected > rest:
                     scaled = np.rint(plan * (rest / expected)).astype(np.int64)
                     plan = scaled if hedge or scaled.any() else np.minimum(plan, 1)
-                part += plan
+                part += _in_blocks(plan, _LOCKSTEP_STEPS) if self.lockstep else plan
             elif target > full / 2:
                 part += min(max(1, round(wanted / full)), room // self.horizon)
             parts.append(part)
@@ -354,6 +356,18 @@ def _gain(lesson: Lesson) -> float:
     """Returns the variance of full-length trajectories over that of the best plan of the same cost."""
     root = np.sqrt(pool(lesson.weights, lesson.costs))
     return float(lesson.weights.sum() * lesson.costs.sum() / (lesson.costs @ root) ** 2)
+
+
+def _in_blocks(counts: Counts, steps: int) -> Counts:
+    """Returns counts that are the same for all steps of a block, and no more in all.
+
+    Example:
+        >>> _in_blocks(np.array([8, 6, 5, 1, 1]), 2)
+        array([7, 7, 3, 3, 1])
+    """
+    firsts = np.arange(0, counts.size, steps)
+    sizes = np.diff(firsts, append=counts.size)
+    return np.repeat(np.add.reduceat(counts, firsts) // sizes, sizes)
 
 
 def _deal(given: NDArray[np.int64], parts: Sequence[Counts]) -> NDArray[np.int64]:
