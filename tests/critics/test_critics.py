@@ -202,13 +202,18 @@ def test_the_number_of_environments_does_not_change_a_bit(critic, strategy):
 
 
 def test_a_fitted_critic_pays_on_pendulum(agents_dir):
-    settings = dict(budget=20_000, gamma=0.9, horizon=200, seed=0)
+    """A quarter of the budget gives a third of the error."""
+    settings = dict(gamma=0.9, horizon=200, seed=0)
     agent = agents_dir / "ppo" / "Pendulum-v1" / "Pendulum-v1.zip"
-    plain = rido.evaluate("Pendulum-v1", agent, **settings)
-    own, fitted, auto = (rido.evaluate("Pendulum-v1", agent, critic=c, **settings) for c in ("policy", "fit", "auto"))
+    plain = rido.evaluate("Pendulum-v1", agent, budget=20_000, **settings)
+    own, fitted, auto = (
+        rido.evaluate("Pendulum-v1", agent, critic=critic, budget=5000, **settings)
+        for critic in ("policy", "fit", "auto")
+    )
     for result in (own, fitted, auto):
         assert result.standard_error < plain.standard_error / 3
-        difference = abs(result.value - plain.value) / math.hypot(result.standard_error, plain.standard_error)
+    for one, other in ((own, plain), (fitted, plain), (auto, plain), (fitted, own)):  # the last are the most precise
+        difference = abs(one.value - other.value) / math.hypot(one.standard_error, other.standard_error)
         assert difference < 4  # one false alarm in 15,000
     assert (own.critic, fitted.critic) == ("policy", "fit") and auto.critic != "none"
 
@@ -216,9 +221,9 @@ def test_a_fitted_critic_pays_on_pendulum(agents_dir):
 def test_auto_takes_no_critic_where_there_is_nothing_to_know():
     rng = np.random.default_rng(0)
     bank = BankSimulator(rng.normal(size=(500, 20)), observations=rng.normal(size=(500, 21, 3)))
-    results = [rido.evaluate(bank, budget=2000, gamma=0.95, horizon=20, critic="auto", seed=s) for s in range(20)]
+    results = [rido.evaluate(bank, budget=1000, gamma=0.95, horizon=20, critic="auto", seed=s) for s in range(20)]
     assert sum(result.critic == "none" for result in results) >= 18
-    assert {result.transitions for result in results} == {2000}
+    assert {result.transitions for result in results} == {1000}
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,8 @@ def test_short_episodes_are_not_favoured(num_envs):
 def test_uniform_agrees_with_evaluate_policy(env_id, agents_dir):
     """Within Monte Carlo error: 4 standard errors of the difference, one false alarm in 15,000."""
     ppo = needs("stable_baselines3", "sb3").PPO
+    from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
-    from stable_baselines3.common.monitor import Monitor
 
     if env_id == "CartPole-v1":
         policy = ppo(
@@ -119,9 +119,8 @@ def test_uniform_agrees_with_evaluate_policy(env_id, agents_dir):
         env_id, policy, budget=episodes * horizon, gamma=1.0, horizon=horizon, strategy="uniform", num_envs=8, seed=0
     )
     model = policy if env_id == "CartPole-v1" else ppo.load(policy, device="cpu", custom_objects=spaces_of(env_id))
-    env = Monitor(gym.make(env_id))
-    env.reset(seed=5)
-    returns, _ = evaluate_policy(model, env, n_eval_episodes=episodes, return_episode_rewards=True)
+    envs = make_vec_env(env_id, n_envs=10, seed=5)
+    returns, _ = evaluate_policy(model, envs, n_eval_episodes=episodes, return_episode_rewards=True)
     error = math.hypot(result.standard_error, stats.sem(returns))
     assert abs(result.value - np.mean(returns)) < 4 * error + 1e-9
 

@@ -25,12 +25,16 @@ def level_field(name, common, rng):
     return common + rng.normal(size=common.shape)
 
 
-def test_equal_policies_rarely_have_a_winner():
+@pytest.mark.parametrize("lockstep", [0, 24], ids=["many rounds", "few wide rounds"])
+def test_equal_policies_rarely_have_a_winner(lockstep):
     """At most 5% of 40 races; more than 7 have a probability below 0.2% if it is 5%."""
-    rng, winners = np.random.default_rng(0), 0
+    rng, winners, rounds = np.random.default_rng(0), 0, []
     for _ in range(40):
-        winners += run(rido.Race("ab", horizon=1, budget=100, gamma=1.0), level_field, rng).decided
+        race = rido.Race("ab", horizon=1, budget=100, gamma=1.0, lockstep=lockstep)
+        winners += run(race, level_field, rng).decided
+        rounds.append(race.rounds)
     assert winners <= 7
+    assert max(rounds) <= 5 if lockstep else max(rounds) > 5
 
 
 def test_rare_failures_do_not_make_a_winner():

@@ -53,8 +53,15 @@ class Trajectories:
     @classmethod
     def from_flat(cls, flat: NDArray[np.float64], lengths: ArrayLike, steps: ArrayLike | None = None) -> "Trajectories":
         """Returns trajectories whose rewards come as :attr:`flat`, shape (steps,) or (steps, d)."""
+        return cls._of(np.array(flat, dtype=np.float64), checks.counts("lengths", lengths).copy(), steps)
+
+    @classmethod
+    def _of(
+        cls, flat: NDArray[np.float64], lengths: NDArray[np.int64], steps: ArrayLike | None = None
+    ) -> "Trajectories":
+        """Returns trajectories of arrays that nobody else has."""
         made = cls.__new__(cls)
-        made._set(np.array(flat, dtype=np.float64), checks.counts("lengths", lengths).copy(), steps)
+        made._set(flat, lengths, steps)
         return made
 
     def _set(self, flat: NDArray[np.float64], lengths: NDArray[np.int64], steps: ArrayLike | None) -> None:
@@ -68,7 +75,7 @@ class Trajectories:
             raise ValueError(f"steps must be at most the planned length {lengths[row]}, got {steps[row]}")
         if flat.ndim not in (1, 2) or len(flat) != lengths.sum():
             raise ValueError(f"rewards must hold {lengths.sum()} planned steps, got shape {flat.shape}")
-        if steps is not lengths:
+        if steps is not lengths and (steps < lengths).any():
             flat[positions(lengths) >= np.repeat(steps, lengths)] = 0
         if not np.isfinite(flat).all():
             first, *component = np.argwhere(~np.isfinite(flat))[0].tolist()
@@ -100,13 +107,15 @@ class Trajectories:
 
     def select(self, rows: NDArray[np.bool_]) -> "Trajectories":
         """Returns the trajectories for which ``rows`` is true."""
-        return Trajectories.from_flat(self.flat[np.repeat(rows, self.lengths)], self.lengths[rows], self.steps[rows])
+        if rows.all():
+            return self
+        return Trajectories._of(self.flat[np.repeat(rows, self.lengths)], self.lengths[rows], self.steps[rows])
 
 
 def concatenate(batches: "list[Trajectories]") -> Trajectories:
     """Returns all trajectories of several batches as one, in their order."""
     parts = ([getattr(batch, name) for batch in batches] for name in ("flat", "lengths", "steps"))
-    return Trajectories.from_flat(*map(np.concatenate, parts))
+    return Trajectories._of(*map(np.concatenate, parts))
 
 
 def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]:
@@ -116,6 +125,8 @@ def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]
 
 def pad(flat: NDArray[np.float64], lengths: NDArray[np.int64], width: int) -> NDArray[np.float64]:
     """Returns trajectories that are stored one after the other as rows, filled up with zeros."""
+    if lengths.size and lengths.min() == width:
+        return flat.reshape(lengths.size, width, *flat.shape[1:])
     rows = np.zeros((lengths.size, width, *flat.shape[1:]))
     rows[np.arange(width) < lengths[:, None]] = flat
     return rows

@@ -29,6 +29,7 @@ from rido.storage.records import COMPARISON, NOTES, REMARKS, Piece
 from rido.storage.runfile import RunFile
 
 _SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts")  # of a race, in a run file
+_LOCKSTEP = "lockstep"  # another one, which is not in older files
 
 
 def compare(
@@ -130,6 +131,7 @@ def compare(
     try:
         if starts == "sobol":
             refuse_without_points(lineup.simulator(next(iter(named))), reseed=reseed)
+        race.lockstep = describe(lineup.simulator(next(iter(named)))).in_time_of_one
         if run is not None:
             identity = {
                 "environment_fingerprint": environment_fingerprint(env),
@@ -147,9 +149,11 @@ def compare(
                 **settings,
                 **identity,
                 "seed": seed,
+                _LOCKSTEP: None,
             }
-            record = RunFile(run, configuration, defaults={"seed": secrets.randbits(64)})
-            seed = record.configuration["seed"]
+            defaults = {"seed": secrets.randbits(64), _LOCKSTEP: race.lockstep}
+            record = RunFile(run, configuration, defaults=defaults)
+            seed, race.lockstep = record.configuration["seed"], record.configuration.get(_LOCKSTEP, 0)
         entropy = secrets.randbits(64) if seed is None else seed
         result, notes = _collect(race, lineup, entropy, record, progress, stop)
     finally:
@@ -211,6 +215,7 @@ def _collect(
     with Progress(race.budget, shown=progress) as bar:
         while (asked := race.ask()) is not None:
             names, schedule = asked
+            lineup.expect(names)
             told = {}
             for name in names:
                 running = lineup.simulator(name)
@@ -226,9 +231,8 @@ def _collect(
             for name in names:
                 if name not in race.racing:
                     notes += lineup.dismiss(name)
-            known = race.result()
-            bar.describe(f"{known.ranking[0]} leads, {len(race.racing)} of {len(race.names)} are left")
-            if stop is not None and stop(known):
+            bar.describe(f"{race.leader} leads, {len(race.racing)} of {len(race.names)} are left")
+            if stop is not None and stop(race.result()):
                 break
     notes, remarks = list(dict.fromkeys(notes)), list(dict.fromkeys(remarks))
     if record is not None:
@@ -258,7 +262,7 @@ def read_comparison(path: str | Path) -> Comparison:
     names = found.get(COMPARISON)
     if names is None:
         raise RunFileError(f"run file {path} is of an evaluation, not of a comparison")
-    race = Race(names, **{name: found[name] for name in _SETTINGS})
+    race = Race(names, **{name: found[name] for name in _SETTINGS}, lockstep=found.get(_LOCKSTEP, 0))
     by_round: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_round.setdefault(piece.round, []).append(piece)

@@ -164,7 +164,7 @@ def evaluate(
         simulator = "jax"
     if simulator == "jax":
         factory.refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
-    if asked is not None and not factory.switches_policies(simulator):
+    if asked is not None and not factory.runs_gymnasium(simulator):
         raise ValueError(
             f"components must come with Gymnasium environments, in this process, in workers or on Ray, got {simulator=}"
         )

@@ -246,20 +246,20 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
         learner = make_learner(choice, strategy, resets)
     pace, goals = Pace(task.timing, strategy.horizon, collector, task.reserve), deque(task.goals[1:])
     while (schedule := ask_for_goals(strategy, goals, pace.ask)) is not None:
-        if not collector.summing:
-            _check_memory(schedule, 1 if task.components is None else len(task.components.labels))
-        lengths = schedule.lengths
         if collector.summing:
             strategy.tell([collector.summarise(part, bar) for part in strategy.parts])
-        elif learner is not None and choice.extractor is not None:
-            groups = strategy.dealt(lengths)
-            sample = collector.observe(lengths, groups, choice.extractor, bar)
-            strategy.tell(sample.trajectories)
-            learner.add(sample, groups)
-            strategy.follow(learner.learn())
-            collector.use(learner)
         else:
-            strategy.tell(collector.collect(lengths, strategy.dealt(lengths), bar))
+            _check_memory(schedule, 1 if task.components is None else len(task.components.labels))
+            lengths = schedule.lengths
+            groups = strategy.dealt(lengths)
+            if learner is not None and choice.extractor is not None:
+                sample = collector.observe(lengths, groups, choice.extractor, bar)
+                strategy.tell(sample.trajectories)
+                learner.add(sample, groups)
+                strategy.follow(learner.learn())
+                collector.use(learner)
+            else:
+                strategy.tell(collector.collect(lengths, groups, bar))
         if strategy.spent > spent:
             spent = strategy.spent
             estimate = strategy.estimate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -118,7 +119,9 @@ class PairedRewards:
                 count = min(len(part) for part in parts)  # who left the race has the first ones
                 lengths = parts[0].lengths[:count]
                 planned = int(lengths.sum())
-                rewards = sum(factor * part.flat[:planned] for factor, part in zip(signal.values(), parts, strict=True))
+                flats = [part.flat[:planned] for part in parts]
+                terms = [f if factor == 1 else factor * f for factor, f in zip(signal.values(), flats, strict=True)]
+                rewards = functools.reduce(np.add, terms)
                 steps = np.max([part.steps[:count] for part in parts], axis=0)
                 moments.update(Trajectories(rewards, lengths, steps))
             found.append(moments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
 
 import numpy as np
@@ -11,17 +12,18 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.estimate import Estimate
-from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.evaluation.comparison import Comparison, Exit, bounds_at
 from rido.evaluation.looks import Looks
 from rido.evaluation.paired import PairedRewards
 from rido.simulators.sobol import Starts
-from rido.strategies import Adaptive
+from rido.strategies.adaptive import LOCKSTEP_PILOT, Adaptive
 
 _PILOT = 5.0  # trajectories of the first round
 _GROWTH = 0.2  # transitions of a round, as a share of those spent before it: small differences want many looks
+_LOCKSTEP_GROWTH = 1.0  # the same on a device in lockstep, where a round takes long however small it is
+_LARGE = 100_000  # transitions of a policy from which on threads look at the policies side by side
 LEAST_LOOK = 8.0
 """Degrees of freedom of a difference before it may decide anything."""
 
@@ -49,6 +51,8 @@ class Race:
         tolerance: stop when the leader is surely not worse than any other by more than this.
         starts: "sobol" if trajectories start from the points of independent sequences, one for each group of
             :meth:`dealt`.
+        lockstep: trajectories of all policies that a device runs in lockstep in about the time of one, if there is such
+            a device. Then rounds are as wide if the budget pays for it.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -72,7 +76,9 @@ class Race:
         confidence: float = 0.95,
         tolerance: float = 0.0,
         starts: Starts = "random",
+        lockstep: int = 0,
     ) -> None:
+        self.lockstep = checks.integer("lockstep", lockstep, least=0)
         self.names = tuple(names)
         if not 2 <= len(set(self.names)) == len(self.names) <= 100:
             raise ValueError(f"names must be 2 to 100 different ones, got {len(self.names)}: {names!r:.200}")
@@ -111,6 +117,11 @@ class Race:
         return tuple(self._racing)
 
     @property
+    def leader(self) -> str:
+        """The policy that is ahead."""
+        return self._leader
+
+    @property
     def rounds(self) -> int:
         """Rounds that were told."""
         return self._rewards.rounds
@@ -120,6 +131,7 @@ class Race:
         if self._settled:
             return None
         if self._asked is None:
+            self._plan.lockstep = self.lockstep // len(self._racing)
             self._plan.change_budget(self._plan.spent + (self.budget - self.spent) // len(self._racing))
             self._asked = self._plan.ask()
             if self._asked is None:
@@ -182,13 +194,11 @@ class Race:
     def _look(self, *, last: bool) -> None:
         """Drops the policies that are surely worse than the leader; plans by the hardest of the others from now on."""
         leader = self._leader
-        signals = self._differences_to(leader)
-        rivals = {name: self._plan.division.estimate(signal) for name, signal in signals.items()}
+        rivals = self._differences_to(leader)
         ahead = max(rivals, key=lambda name: rivals[name].value)
         if rivals[ahead].value > 0:  # a new leader
             leader = self._leader = ahead
-            signals = self._differences_to(leader)
-            rivals = {name: self._plan.division.estimate(signal) for name, signal in signals.items()}
+            rivals = self._differences_to(leader)
         tested = {name: rival for name, rival in rivals.items() if rival.degrees_of_freedom >= LEAST_LOOK}
         if tested:
             planned = next(iter(rivals.values())).schedule.transitions  # of each policy in the race
@@ -204,22 +214,27 @@ class Race:
         self._settled = last or self._best is not None
         if not self._settled:
             hardest = min(left, key=lambda name: certainty(left[name]))
-            self._plan.follow(signals[hardest])
+            self._plan.follow(self._rewards.moments({hardest: 1.0, leader: -1.0}))
 
-    def _differences_to(self, leader: str) -> dict[str, list[RewardMoments]]:
-        """Returns the moments of each team for the differences of all others in the race to the leader."""
+    def _differences_to(self, leader: str) -> dict[str, Estimate]:
+        """Returns the differences of all others in the race to the leader."""
         others = [name for name in self._racing if name != leader]
-        return {name: self._rewards.moments({name: 1.0, leader: -1.0}) for name in others}
+        if self._rewards.transitions_of(leader) < _LARGE:
+            return {name: self._rewards.difference(name, leader) for name in others}
+        with ThreadPoolExecutor() as pool:
+            found = pool.map(self._rewards.difference, others, [leader] * len(others))
+            return dict(zip(others, found, strict=True))
 
 
 class PairedPlan(Adaptive):
     """Plans the lengths of paired trajectories by a signal of theirs, in rounds that do not depend on the budget."""
 
     def _pilot_size(self) -> float:
-        return _PILOT
+        return max(_PILOT, min(self.lockstep, LOCKSTEP_PILOT * self.budget / self.horizon))
 
     def _phase_size(self) -> float:
-        return max(_GROWTH * self.spent, self.horizon)
+        growth = _LOCKSTEP_GROWTH if self.lockstep else _GROWTH
+        return max(growth * self.spent, self.horizon, self.lockstep * self.horizon)
 
 
 def certainty(difference: Estimate) -> float:

@@ -154,6 +154,14 @@ class SwitchingSimulator(Simulator, Protocol):
         """Lets the policy of this name act from now on."""
 
 
+@runtime_checkable
+class TogetherSimulator(SwitchingSimulator, Protocol):
+    """A simulator whose policies act by turns, and that may run the trajectories of several policies together."""
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Says which policies will be asked for the same trajectories, each in its turn, until it is said anew."""
+
+
 class PolicyInfo(Protocol):
     """What results say of a policy, in whichever process it acts."""
 

@@ -134,6 +134,11 @@ def simulator_kind(
 
 def switches_policies(simulator: str | Callable[..., Simulator] | None) -> bool:
     """Returns whether several policies can act by turns in the named simulator, or in what a function makes."""
+    return simulator == "jax" or runs_gymnasium(simulator)
+
+
+def runs_gymnasium(simulator: str | Callable[..., Simulator] | None) -> bool:
+    """Returns whether the named simulator, or what a function makes, runs Gymnasium's environments by itself."""
     if simulator is None or isinstance(simulator, str):
         return simulator in (None, "gymnasium", "workers", "ray")
     from rido.simulators.gymnasium import GymnasiumSimulator

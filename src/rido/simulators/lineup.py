@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rido.policies.base import Policies
-from rido.simulators.base import Simulator, SwitchingSimulator, close
+from rido.simulators.base import Simulator, SwitchingSimulator, TogetherSimulator, close
 
 
 class Lineup:
     """Simulators of several policies in one environment.
 
-    Gymnasium environments and worker pools are made once for all policies. Other simulators are made for each, when it
-    acts for the first time.
+    Gymnasium environments, worker pools and simulators in JAX are made once for all policies. Other simulators are made
+    for each, when it acts for the first time.
 
     Args:
         make: makes a simulator for a policy, or for several if it is a :class:`SwitchingSimulator`.
@@ -35,6 +35,11 @@ class Lineup:
         if name not in self._own:
             self._own[name] = self._make(self._policies[name])
         return self._own[name]
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Says which policies will be asked for the same trajectories, so that these may run together."""
+        if isinstance(self._shared, TogetherSimulator):
+            self._shared.expect(names)
 
     def dismiss(self, name: str) -> tuple[str, ...]:
         """Closes what only this policy needed; returns warnings."""

@@ -209,10 +209,20 @@ def test_importing_rido_does_not_import_jax():
     assert result.stdout == "False\n"
 
 
-def test_the_benchmark_runs_on_a_cpu(capsys):
+def test_the_benchmark_runs_on_a_cpu(capsys, monkeypatch):
+    """With a hundredth of its small budgets and of the budget from which on only sums leave the device."""
     spec = importlib.util.spec_from_file_location("gpu_benchmark", ROOT / "benchmarks" / "gpu" / "speed.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    evaluate, bare = module.Case.evaluate, module.Case.bare_seconds
+
+    def evaluate_less(case, policy=0, *, budget, **settings):
+        return evaluate(case, policy, budget=budget // 100, **settings)
+
+    monkeypatch.setattr(evaluation, "_SUMMED_BUDGET", evaluation._SUMMED_BUDGET // 100)
+    monkeypatch.setattr(module.Case, "evaluate", evaluate_less)
+    monkeypatch.setattr(module.Case, "bare_seconds", lambda case, T, budget, most: bare(case, T, budget // 100, most))
+    monkeypatch.setattr(module, "POLICIES", 4)
     module.main(["--small", "--only", "pendulum"])
     page = capsys.readouterr().out
     assert f"on one {jax.devices()[0].device_kind}" in page

@@ -189,6 +189,28 @@ def test_slots_tiles_and_parts_do_not_change_the_sums(monkeypatch):
     assert abs(parts.transitions - one.transitions) < 0.1 * one.transitions
 
 
+@pytest.mark.parametrize("env", [LQG, mortal(0.02)], ids=["long ones among short ones", "early ends"])
+def test_when_few_trajectories_are_left_fewer_slots_go_on(env, monkeypatch):
+    count = 1500
+    lengths = np.where(np.arange(count) < 20, HORIZON, 5 if env is LQG else HORIZON)
+    seeds, sizes = trajectory_seeds(1, 0, count), []
+    fewer_slots = Device.fewer_slots
+
+    def noted(device, slots, running, size):
+        sizes.append(fewer_slots(device, slots, running, size))
+        return sizes[-1]
+
+    policy = None if env is LQG else stay
+    monkeypatch.setattr(jax_layout, "_CPU_SLOTS", (32, 256, 1024))
+    monkeypatch.setattr(Device, "fewer_slots", noted)
+    found = JaxSimulator(env, policy, horizon=HORIZON, gamma=0.9).rollout(lengths, seeds)
+    assert 32 in sizes
+    monkeypatch.setattr(Device, "fewer_slots", lambda device, slots, running, size: slots)
+    wanted = JaxSimulator(env, policy, horizon=HORIZON, gamma=0.9).rollout(lengths, seeds)
+    np.testing.assert_array_equal(found.steps, wanted.steps)
+    np.testing.assert_array_equal(found.flat, wanted.flat)
+
+
 def test_several_devices_share_the_trajectories():
     """Two of XLA's host devices, in a process of its own: the same trajectories, and the same sums up to rounding."""
     script = """
@@ -412,6 +434,10 @@ def test_the_number_of_slots_weighs_latency_against_idle_slots():
     assert device.choose_slots(np.full(10, 130)) == 256  # half idle, but in one go
     assert device.choose_slots(np.full(10, 257), size=10_000) == 64  # latency is little beside heavy steps
     assert device.choose_slots(np.full(10, 100_000)) == 512
+    long = np.concatenate([np.full(4, 100_000), np.full(4000, 10)])  # ten are long: fewer slots go on with them
+    assert device.choose_slots(long) == 512
+    assert [device.fewer_slots(512, running, 0) for running in (10, 65, 129, 257)] == [64, 256, 256, 512]
+    assert device.fewer_slots(64, 1, 0) == 64
 
 
 def test_a_gpu_that_rounds_by_the_clock_says_so():

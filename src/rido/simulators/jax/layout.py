@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,10 +15,14 @@ Counts = NDArray[np.integer[Any]]
 
 _CPU_SLOTS = (32, 1024)
 _GPU_SLOTS = tuple(round(1024 * 2 ** (k / 3) / 64) * 64 for k in range(31))  # 1,024 to 1,048,576
-# What a step costs however few slots there are, as a number of slots. H200: 100,000 for Pendulum, 5,000 for Brax's ant.
-_CPU_LATENCY, _GPU_LATENCY, _HEAVY_LATENCY = 64, 131072, 8192
+# What a step costs however few slots there are, as a number of slots. H200: 50,000 for Pendulum, 5,000 for Brax's ant.
+_CPU_LATENCY, _GPU_LATENCY, _HEAVY_LATENCY = 64, 49152, 8192
+_GPU_BLOCK_COST = 1 << 22  # what a block costs the host, as steps of a slot: about 1 ms for Pendulum on an H200
 _HEAVY = 512  # bytes of a state from which on a step is heavy, as that of a body with joints
 _GPU_IN_TIME_OF_ONE = 8192  # trajectories; between what Brax's ant and Pendulum have on an H200
+_GPU_LANES = 256  # so that few are idle, however many policies there are, and programs are compiled once for all
+_GPU_STRIDE = 3  # sizes of slots by factors of 2
+_WORTH = 0.6  # time of a step, over that with the slots before, at which to go on with fewer slots
 _BLOCKS = 16  # blocks of steps in a trajectory of full length, on a CPU
 _NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
 _NARROW_STEPS, _WIDE_STEPS, _SHORT_STEPS = 64, 8, 4  # steps of a block at most, on a GPU
@@ -37,13 +41,21 @@ class Device:
         slots: numbers of slots, ascending; each one that is used is compiled.
         latency: what a step costs however few slots there are, as a number of slots; for light and for heavy steps.
         blocks: blocks of steps in a trajectory of full length; None for blocks of a fixed number of steps.
+        block_cost: what a block of light steps costs at least, as steps of a slot.
+        narrow: slots below which it is not busy, and blocks of a fixed number of steps are long.
         in_time_of_one: trajectories that take about as long together as one alone; 0 if one after the other is as fast.
+        stride: every so many-th number of slots is used where each would be compiled for little.
+        lanes: lanes for several policies that run together, at least; see :mod:`rido.simulators.jax.together`.
     """
 
     slots: tuple[int, ...]
     latency: tuple[int, int]
     blocks: int | None = None
+    block_cost: int = 0
+    narrow: int = _NARROW
     in_time_of_one: int = 0
+    stride: int = 1
+    lanes: int = 1
 
     @staticmethod
     def default(num_envs: int | None) -> Device:
@@ -54,7 +66,18 @@ class Device:
             slots = (*(size for size in slots if size < num_envs), min(num_envs, slots[-1]))
         if on_cpu:
             return Device(slots, (_CPU_LATENCY, _CPU_LATENCY), _BLOCKS)
-        return Device(slots, (_GPU_LATENCY, _HEAVY_LATENCY), in_time_of_one=min(_GPU_IN_TIME_OF_ONE, slots[-1]))
+        wide = min(_GPU_IN_TIME_OF_ONE, slots[-1])
+        latency = _GPU_LATENCY, _HEAVY_LATENCY
+        return Device(
+            slots, latency, block_cost=_GPU_BLOCK_COST, in_time_of_one=wide, stride=_GPU_STRIDE, lanes=_GPU_LANES
+        )
+
+    def in_lanes(self, lanes: int) -> Device:
+        """Returns what suits each of so many lanes, which share the device."""
+        slots = tuple(dict.fromkeys(max(1, size // lanes) for size in self.slots[:: self.stride]))
+        light, heavy = (max(1, latency // lanes) for latency in self.latency)
+        least, narrow = self.block_cost // lanes, max(1, self.narrow // lanes)
+        return replace(self, slots=slots, latency=(light, heavy), block_cost=least, narrow=narrow, stride=1)
 
     def steps(self, slots: int, planned: Counts, size: int = 0) -> int:
         """Returns the steps of a block: few blocks where a step takes no time, short ones where trajectories wait."""
@@ -62,7 +85,7 @@ class Device:
             return -(-len(planned) // self.blocks)
         short = int(planned.sum()) <= _SHORT * int(planned[0])
         most = _SHORT_STEPS if short else _WIDE_STEPS
-        if slots < _NARROW and size < _HEAVY:
+        if slots < self.narrow and size < _HEAVY:
             most = _NARROW_STEPS
         return -(-len(planned) // -(-len(planned) // most))
 
@@ -75,17 +98,29 @@ class Device:
             planned: how many trajectories take each step.
             size: of a slot, in bytes.
         """
-        latency = self.latency[size >= _HEAVY]
-        costs = [self._steps_in_all(slots, planned, size) * (latency + slots) for slots in self.slots]
-        return self.slots[int(np.argmin(costs))]
+        return self.slots[int(np.argmin([self._cost(slots, planned, size) for slots in self.slots]))]
 
-    def _steps_in_all(self, slots: int, planned: Counts, size: int) -> float:
-        """Returns the most steps in lockstep that all trajectories take, the longest first (Graham's bound)."""
+    def fewer_slots(self, slots: int, running: int, size: int) -> int:
+        """Returns the number of slots to go on with when so many trajectories run and no others wait."""
+        latency = self.latency[size >= _HEAVY]
+        worth = [fewer for fewer in self.slots[:: 2 * self.stride] if latency + fewer <= _WORTH * (latency + slots)]
+        return next((fewer for fewer in worth if fewer >= running), slots)
+
+    def _cost(self, slots: int, planned: Counts, size: int) -> float:
+        """Returns the time that all trajectories take at most, the longest first, in steps of a single slot.
+
+        Steps in lockstep until the last trajectory begins are at most those of Graham's bound. Those that the longest
+        take after it are taken by fewer slots.
+        """
         block = self.steps(slots, planned, size)  # a slot that is free waits for the next block
         longest, shortest = (-(-int(length) // block) * block for length in lengths_of(planned, [0, planned[0] - 1]))
-        if planned[0] <= slots:
-            return float(longest)
-        return max(float(longest), float(planned[::block].sum()) * block / slots + shortest)
+        steps = longest if planned[0] <= slots else float(planned[::block].sum()) * block / slots + shortest
+        after = [self.fewer_slots(slots, int(running), size) for running in planned[int(steps) : longest : block]]
+        latency, least = (self.latency[1], 0) if size >= _HEAVY else (self.latency[0], self.block_cost)
+        cost = steps * max(latency + slots, least / block)
+        for fewer in after:
+            cost += block * max(latency + fewer, least / self.steps(fewer, planned, size))
+        return cost
 
 
 @dataclass(frozen=True)

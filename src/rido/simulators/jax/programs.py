@@ -1,6 +1,7 @@
 """Compiled programs for the device: trajectories run in slots, in lockstep; a slot that is free starts the next one."""
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ Tree = Any
 
 NEVER = np.int32(np.iinfo(np.int32).max)
 _GENERATOR = "threefry2x32"  # not JAX's default, which users can change: its keys are the 64 bits of a seed
+_MANY_LEAVES = 16  # arrays of a state above which they are packed: a call takes the longer the more arrays it has
 _LEAST_DIMENSIONS = 64  # numbers that an environment's reset_from gets; those that a point has not are pseudo-random
 
 
@@ -30,15 +32,21 @@ class Task(NamedTuple):
         seeds: two words for each trajectory; or four from which :func:`make_seeds` makes them.
         planned: how many trajectories take each step. Trajectories are numbered from 0, the longest first.
         points: the point of each trajectory that decides where it starts; None where its key does.
+
+    With lanes the fields of ``_PER_LANE`` have a first axis, that of the lanes.
     """
 
-    policy: tuple[Any, ...]
-    critic: tuple[Any, ...]
+    policy: Any
+    critic: Any
     horizon: Any
     gamma: Any
     seeds: Any
     planned: Any
     points: Any = None
+
+
+_PER_LANE = ("policy", "seeds", "planned", "points")
+_AXES = Task(**{name: 0 if name in _PER_LANE else None for name in Task._fields})
 
 
 class Slots(NamedTuple):
@@ -49,7 +57,7 @@ class Slots(NamedTuple):
     taken: jax.Array  # steps that it took
     ended: jax.Array  # whether the environment terminated it
     seeds: jax.Array  # its key, two words
-    states: Tree
+    states: Tree  # packed where they are many arrays
     observations: Tree
     values: jax.Array  # the critic's value of the observation; zero without a critic
 
@@ -67,6 +75,55 @@ class Block(NamedTuple):
     seen: Tree  # observations after each step, if asked for
 
 
+class Packing(NamedTuple):
+    """How the arrays of a state are put into one array of each type, with a row for each slot.
+
+    A state of a body with joints has hundreds of arrays, and handing each of them to a program takes its time.
+
+    Attributes:
+        tree: how the state is put together.
+        shapes: shape of each array of one state.
+        groups: indices of the arrays that are packed into one; an array by itself where there is only one.
+    """
+
+    tree: Any
+    shapes: tuple[tuple[int, ...], ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(state: Tree) -> "Packing":
+        """Returns the packing of states with these shapes and types."""
+        leaves, tree = jax.tree.flatten(state)
+        kinds: dict[Any, list[int]] = {}
+        for index, leaf in enumerate(leaves):
+            own = len(leaves) <= _MANY_LEAVES or jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
+            kinds.setdefault(index if own else leaf.dtype, []).append(index)
+        return Packing(tree, tuple(leaf.shape for leaf in leaves), tuple(map(tuple, kinds.values())))
+
+    def pack(self, states: Tree) -> tuple[jax.Array, ...]:
+        """Packs states that have a row for each slot."""
+        leaves = jax.tree.leaves(states)
+
+        def joined(group: tuple[int, ...]) -> jax.Array:
+            if len(group) == 1:
+                return leaves[group[0]]  # type: ignore[no-any-return]
+            return jnp.concatenate([leaves[index].reshape(len(leaves[index]), -1) for index in group], axis=1)
+
+        return tuple(joined(group) for group in self.groups)
+
+    def unpack(self, packed: tuple[jax.Array, ...]) -> Tree:
+        """Returns the states that :meth:`pack` packed."""
+        leaves: list[Any] = [None] * len(self.shapes)
+        for group, array in zip(self.groups, packed, strict=True):
+            if len(group) == 1:
+                leaves[group[0]] = array
+                continue
+            ends = np.cumsum([math.prod(self.shapes[index]) for index in group])
+            for index, part in zip(group, jnp.split(array, ends[:-1], axis=1), strict=True):
+                leaves[index] = part.reshape(len(array), *self.shapes[index])
+        return jax.tree.unflatten(self.tree, leaves)
+
+
 class Programs:
     """The programs of one kind of policy in one environment; each is compiled once for every number of slots.
 
@@ -75,20 +132,27 @@ class Programs:
         policy: from an observation to an action, or from an observation and a parameter ``key``.
         critic: V of an observation and the steps to go, if there is one. Then each step has two numbers, the reward
             and the residual ``R_t + gamma V(s_{t+1}) - V(s_t)``; otherwise the reward alone.
+        lanes: whether slots are divided into lanes, each with arrays of the policy and trajectories of its own.
     """
 
-    def __init__(self, env: JaxEnv, policy: Structure, critic: Structure | None) -> None:
+    def __init__(self, env: JaxEnv, policy: Structure, critic: Structure | None, *, lanes: bool = False) -> None:
         self._env, self._policy, self._critic = env, policy, critic
         self.channels = 1 if critic is None else 2
-        self.fill = jax.jit(self._fill, donate_argnames="slots")
-        self.advance = jax.jit(self._advance, static_argnames=("steps", "observing"), donate_argnames="slots")
+        fill, advance = self._fill, self._advance
+        if lanes:
+            fill = jax.vmap(fill, in_axes=(_AXES, 0, 0))
+            advance = self._advance_lanes
+        self.fill = jax.jit(fill, donate_argnames="slots")
+        self.advance = jax.jit(advance, static_argnames=("steps", "observing"), donate_argnames="slots")
         self._shapes: Slots | None = None
 
     def start(self, task: Task, slots: int) -> tuple[Slots, jax.Array]:
         """Starts the first trajectories in so many slots; returns them and the number of the next one."""
         leaves, tree = jax.tree.flatten(self._shape(task))
-        blank = _blank(slots=slots, shapes=tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves))
-        started: tuple[Slots, jax.Array] = self.fill(task, jax.tree.unflatten(tree, blank), np.int32(0))
+        lanes = task.planned.shape[:-1]
+        blank = _blank(slots=(*lanes, slots), shapes=tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves))
+        following = np.zeros(lanes, dtype=np.int32)
+        started: tuple[Slots, jax.Array] = self.fill(task, jax.tree.unflatten(tree, blank), following)
         return started
 
     def size(self, task: Task) -> int:
@@ -98,6 +162,10 @@ class Programs:
     def _shape(self, task: Task) -> Slots:
         """Returns the shapes of one slot; tracing is slow, and they do not change."""
         if self._shapes is None:
+            if task.planned.ndim > 1:  # all lanes are alike
+                first = {name: jax.tree.map(lambda array: array[0], getattr(task, name)) for name in _PER_LANE}
+                task = task._replace(**first)
+            self._packing = Packing.of(jax.eval_shape(self._env.reset, jax.random.key(0, impl=_GENERATOR))[0])
             self._shapes = jax.eval_shape(self._begin, task, jnp.zeros(1, dtype=jnp.int32))
         return self._shapes
 
@@ -117,7 +185,7 @@ class Programs:
         length = jnp.searchsorted(-task.planned, -index, method="scan_unrolled").astype(jnp.int32)
         taken = jnp.zeros_like(index)
         values = self._value(task, observations, taken)
-        return Slots(index, length, taken, taken > 0, seeds, states, observations, values)
+        return Slots(index, length, taken, taken > 0, seeds, self._packing.pack(states), observations, values)
 
     def _fill(self, task: Task, slots: Slots, following: jax.Array) -> tuple[Slots, jax.Array]:
         """Starts the next trajectories in free slots; returns all and the number of the next."""
@@ -135,10 +203,18 @@ class Programs:
         def step(slots: Slots, _: None) -> tuple[Slots, Any]:
             return self._step(task, slots, observing)
 
-        after, (numbers, seen) = jax.lax.scan(step, slots, None, length=steps)
+        unpacked = slots._replace(states=self._packing.unpack(slots.states))
+        after, (numbers, seen) = jax.lax.scan(step, unpacked, None, length=steps)
+        after = after._replace(states=self._packing.pack(after.states))
         before = slots._replace(states=None, observations=slots.observations if observing else None)
         block = Block(before, after._replace(states=None, observations=None), numbers, seen)
         return after, block, jnp.sum(after.running, dtype=jnp.int32)
+
+    def _advance_lanes(self, task: Task, slots: Slots, steps: int, observing: bool = False) -> Any:
+        def advance(task: Task, slots: Slots) -> Any:
+            return self._advance(task, slots, steps, observing)
+
+        return jax.vmap(advance, in_axes=(_AXES, 0))(task, slots)
 
     def _step(self, task: Task, slots: Slots, observing: bool) -> tuple[Slots, Any]:
         running = slots.running
@@ -175,9 +251,9 @@ class Programs:
 
 
 @functools.partial(jax.jit, static_argnames=("slots", "shapes"))
-def _blank(slots: int, shapes: tuple[Any, ...]) -> tuple[jax.Array, ...]:
+def _blank(slots: tuple[int, ...], shapes: tuple[Any, ...]) -> tuple[jax.Array, ...]:
     """Returns slots of these shapes that never had a trajectory."""
-    return tuple(jnp.zeros((slots, *shape), dtype) for shape, dtype in shapes)
+    return tuple(jnp.zeros((*slots, *shape), dtype) for shape, dtype in shapes)
 
 
 def zeros(*shape: int) -> jax.Array:

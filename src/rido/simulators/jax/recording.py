@@ -1,7 +1,6 @@
 """A whole rollout on the device: trajectories of mixed lengths run in slots, and their numbers are put into tiles."""
 
 import functools
-import itertools
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rido.simulators.jax.layout import PART, Device, Forecast, Layout
-from rido.simulators.jax.programs import NEVER, Block, Programs, Task, zeros
+from rido.simulators.jax.programs import NEVER, Block, Programs, Slots, Task, zeros
 
 Tree = Any
 
@@ -31,56 +30,87 @@ class Record(NamedTuple):
 def roll_out(
     programs: Programs, device: Device, task: Task, planned: np.ndarray, *, observing: bool = False
 ) -> tuple[Record, Layout]:
-    """Runs the trajectories that a task plans; returns what they returned, still on the device, and where it is."""
-    layout, count, size = Layout.of(planned, compact=observing), int(planned[0]), programs.size(task)
+    """Runs the trajectories that a task plans; returns what they returned, still on the device, and where it is.
+
+    Args:
+        programs: of the policy and the critic.
+        device: what suits the device, or each of its lanes.
+        task: what the programs are asked for.
+        planned: how many trajectories take each step; with lanes those of the lane that has the most.
+        observing: whether to keep observations.
+    """
+    lanes, count, size = task.planned.shape[:-1], int(planned[0]), programs.size(task)
+    layout = Layout.of(planned, compact=observing or bool(lanes))
     slots = device.choose_slots(planned, size)
     steps, tables = device.steps(slots, planned, size), layout.tables()
     state, following = programs.start(task, slots=slots)
     example = jax.tree.map(lambda array: array[:1], state.observations) if observing else None
-    record = _empty(example, layout.cells, layout.trajectories, programs.channels)
-    least = -(-int(np.count_nonzero(planned)) // steps)  # blocks, if no trajectory ends early
-    forecast, enough = Forecast(planned, slots, steps), max(1, slots // _FREE)
+    record = _empty(example, layout.cells, layout.trajectories, programs.channels, lanes)
+    longest, taken = int(np.count_nonzero(planned)), 0
+    counts = np.asarray(task.planned[..., 0]) if lanes else np.array(count)  # trajectories of each lane
+    width = int(np.count_nonzero(counts))
+    forecast, enough = Forecast(planned, slots, steps), max(1, slots * width // _FREE)
     ahead: deque[Any] = deque()
-    free, left = 0, count - slots  # by what the host knows of an earlier block
-    for number in itertools.count():
-        known = min(left, forecast.left)
-        if number and known > 0 and max(free, forecast.free) >= min(enough, known):
+    free, left = 0, int(np.maximum(counts - slots, 0).sum())  # by what the host knows of an earlier block
+    once = count <= slots
+    while True:
+        known = min(left, forecast.left * width)
+        if taken and known > 0 and max(free, forecast.free * width) >= min(enough, known):
             state, following = programs.fill(task, state, following)
             forecast.fill()
         state, block, running = programs.advance(task, state, steps=steps, observing=observing)
-        record = _write(record, block, tables)
+        record = (_write_lanes if lanes else _write)(record, block, tables)
         forecast.advance()
-        if number + 1 == least and count <= slots:
+        taken += steps
+        if once and taken >= longest:
             break
         ahead.append((running, following))
         for array in ahead[-1]:
             array.copy_to_host_async()
         if len(ahead) > _AHEAD:  # the device need not wait for the host, which looks at an earlier block
-            running, started = ahead.popleft()
-            free, left = slots - int(running), count - int(started)
-            if free == slots and left <= 0:
+            running, started = map(np.asarray, ahead.popleft())
+            waiting = np.maximum(counts - started, 0)
+            free, left = int(np.where(waiting > 0, slots - running, 0).sum()), int(waiting.sum())
+            if left == 0 and not running.any():
                 break
+            fewer = slots if left else device.fewer_slots(slots, int(running.max()), size)
+            if fewer < slots:
+                state, slots = (_compact_lanes if lanes else _compact)(state, slots=fewer), fewer
+                steps = device.steps(slots, planned, size)
     return record, layout
 
 
-@functools.partial(jax.jit, static_argnames=("cells", "trajectories", "channels"))
-def _empty(example: Tree, cells: int, trajectories: int, channels: int) -> Record:
+@functools.partial(jax.jit, static_argnames=("cells", "trajectories", "channels", "lanes"))
+def _empty(example: Tree, cells: int, trajectories: int, channels: int, lanes: tuple[int, ...]) -> Record:
     """Returns an empty record; ``example`` is one observation, if these are asked for."""
 
     def observations(size: int) -> Tree:
         return jax.tree.map(lambda array: jnp.zeros((size, *array.shape[1:]), array.dtype), example)
 
     return Record(
-        numbers=tuple(zeros(cells) for _ in range(channels)),
-        ends=jnp.full(trajectories, NEVER),
-        values=zeros(trajectories) if channels > 1 else None,
+        numbers=tuple(zeros(*lanes, cells) for _ in range(channels)),
+        ends=jnp.full((*lanes, trajectories), NEVER),
+        values=zeros(*lanes, trajectories) if channels > 1 else None,
         first=observations(trajectories),
         seen=observations(cells),
     )
 
 
-@functools.partial(jax.jit, donate_argnames="record")
-def _write(record: Record, block: Block, tables: jax.Array) -> Record:
+def _take_running(state: Slots, slots: int) -> Slots:
+    """Returns the slots whose trajectories run, which are no more than ``slots``, and free ones to fill up."""
+    (order,) = jnp.nonzero(state.running, size=slots, fill_value=0)
+    free = jnp.arange(slots) >= jnp.sum(state.running)
+    taken: Slots = jax.tree.map(lambda array: array[order], state)
+    return taken._replace(number=jnp.where(free, NEVER, taken.number), length=jnp.where(free, 0, taken.length))
+
+
+_compact = jax.jit(_take_running, static_argnames="slots")
+_compact_lanes = jax.jit(
+    lambda state, slots: jax.vmap(functools.partial(_take_running, slots=slots))(state), static_argnames="slots"
+)
+
+
+def _put_block(record: Record, block: Block, tables: jax.Array) -> Record:
     """Puts the numbers of a block where they belong. What is written beyond the end of an array is dropped."""
     before, after = block.before, block.after
     firsts, offsets, rows, columns = tables
@@ -101,3 +131,7 @@ def _write(record: Record, block: Block, tables: jax.Array) -> Record:
         first=jax.tree.map(lambda array, part: put(array, new, part), record.first, before.observations),
         seen=jax.tree.map(lambda array, part: put(array, place, part), record.seen, block.seen),
     )
+
+
+_write = jax.jit(_put_block, donate_argnames="record")
+_write_lanes = jax.jit(jax.vmap(_put_block, in_axes=(0, 0, None)), donate_argnames="record")

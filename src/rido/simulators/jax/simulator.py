@@ -14,28 +14,29 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.schedule import Schedule
-from rido.core.trajectories import Trajectories, count_reached
+from rido.core.trajectories import Trajectories
+from rido.policies.base import Policies
 from rido.policies.functions import function_name
 from rido.policies.observations import stack, take
 from rido.policies.resolve import import_attribute
 from rido.simulators.base import Capabilities, Observed, Points, SimulationError, Summarised
 from rido.simulators.identity import environment_fingerprint
+from rido.simulators.jax.collecting import Request
 from rido.simulators.jax.envs import adapt
 from rido.simulators.jax.functions import SameObject, Structure, is_function, split
-from rido.simulators.jax.layout import PART, Device
+from rido.simulators.jax.layout import Device
 from rido.simulators.jax.programs import (
     Programs,
     Slots,
     Task,
     join_seeds,
     make_seeds,
-    round_points,
     seed_words,
-    split_seeds,
 )
 from rido.simulators.jax.recording import roll_out
 from rido.simulators.jax.summing import sum_on_device
-from rido.simulators.requests import check_points, check_request, join_observed, join_trajectories
+from rido.simulators.jax.together import Together
+from rido.simulators.requests import join_observed, join_trajectories
 from rido.storage.fingerprint import fingerprint, identify
 
 _MOST_AT_ONCE = 1 << 30  # trajectories that run in one go, which the device counts in 32 bits
@@ -47,6 +48,9 @@ class JaxPolicy:
 
     Args:
         given: the function, or a pair ``(apply, params)``; see :func:`rido.simulators.jax.functions.split`.
+
+    Attributes:
+        kind: equal for policies that can run together.
     """
 
     reproducible = True
@@ -56,6 +60,7 @@ class JaxPolicy:
         self._given = given
         self.name = function_name(given[0] if isinstance(given, tuple) else given)
         self.structure, self.arrays = split(given)
+        self.kind = self.structure, tuple((array.shape, array.dtype) for array in self.arrays)
 
     @property
     def fingerprint(self) -> str:
@@ -77,7 +82,8 @@ class JaxSimulator:
         env: see :func:`rido.simulators.jax.adapt`.
         policy: a JAX function from one observation to one action, or from an observation and a parameter ``key``; a
             pair ``(apply, params)``, called as ``apply(params, observation)``, whose parameters are arguments of the
-            compiled program; or "module:attribute" of either. Not needed where the environment has a default.
+            compiled program; or "module:attribute" of either. Not needed where the environment has a default. Or
+            several of these, as :class:`rido.policies.base.Policies`.
         horizon: the longest trajectory that will be asked for.
         gamma: discount factor, for critics and the default policy of LQG.
         env_kwargs: arguments of the environment, with the id of a built-in one.
@@ -116,10 +122,24 @@ class JaxSimulator:
             )
         if not deterministic:
             raise ValueError("deterministic must be True with JAX: a policy with a parameter 'key' draws from it")
-        self.policy = _resolve_policy(policy, self._env.policy, self._gamma)
+        several = policy if isinstance(policy, Policies) else {"": policy}
+        self._policies = {name: _resolve_policy(each, self._env.policy, self._gamma) for name, each in several.items()}
+        self._expected: tuple[str, ...] = ()
+        self._ready: tuple[Request, dict[str, list[Observed] | Exception]] | None = None  # what ran ahead
+        self._together: dict[Any, Together] = {}
+        self._programs: dict[Any, Programs] = {}
+        self.use(next(iter(self._policies)))
         num_envs = None if num_envs is None else checks.integer("num_envs", num_envs, least=1)
         self._device = Device.default(num_envs)
         self.num_envs = self._device.slots[-1]
+
+    def use(self, name: str) -> None:
+        """Lets the policy of this name act from now on."""
+        self._acting, self.policy = name, self._policies[name]
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Says which policies will be asked for the same trajectories; the first that is asked runs them for all."""
+        self._expected, self._ready = tuple(names), None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -144,17 +164,22 @@ class JaxSimulator:
         return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
-        parts, order = self._collect(lengths, seeds, points, observing=False)
-        return join_trajectories([part.trajectories for part in parts], order)
+        request = self._request(lengths, seeds, points)
+        others = [name for name in self._expected if self._policies[name].kind == self.policy.kind]
+        together = len(others) > 1 and self._acting in others
+        parts = self._run_together(others, request) if together else self._run(request, observing=False)
+        return join_trajectories([part.trajectories for part in parts], request.order)
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
-        return join_observed(*self._collect(lengths, seeds, points, observing=True))
+        request = self._request(lengths, seeds, points)
+        return join_observed(self._run(request, observing=True), request.order)
 
     def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
-        given = split_seeds(seeds), self._points(points, len(seeds))
+        words, _, places = self._request(np.full(len(seeds), self._horizon), seeds, points).deal(1)
 
         def part(first: int, size: int) -> list[Any]:
-            return [None if each is None else _filled(each[first:], size) for each in given]
+            rows = (first + np.arange(size)) % len(seeds)
+            return [words[0, rows], None if places is None else places[0, rows]]
 
         parts = [slots.observations for slots in self._start(None, part, len(seeds))]
         return take(stack(jax.device_get(parts)), np.arange(len(seeds)))
@@ -226,23 +251,46 @@ class JaxSimulator:
             raise ValueError("critic's values must be finite and small enough to be squared in float32")
         raise ValueError(f"rewards overflow float32 when squared (largest {largest:.3g}): rescale the rewards")
 
-    def _programs_for(self, critic: Any) -> Programs:
-        structures = (self.policy.structure, None if critic is None else split(critic.function)[0])
-        return _programs(SameObject(self._env), *structures)
+    def _programs_for(self, critic: Any, *, lanes: bool = False) -> Programs:
+        """Returns the programs of the acting policy, which are kept as long as this simulator."""
+        kind = self.policy.structure, None if critic is None else split(critic.function)[0], lanes
+        if kind not in self._programs:
+            self._programs[kind] = _programs(SameObject(self._env), *kind)
+        return self._programs[kind]
 
-    def _task(
-        self, critic: Any, seeds: NDArray[np.uint32], planned: NDArray[np.integer[Any]], points: Any = None
-    ) -> Task:
+    def _task(self, critic: Any, seeds: Any, planned: NDArray[np.integer[Any]], points: Any = None) -> Task:
         values = () if critic is None else split(critic.function)[1]
         horizon, gamma = np.int32(self._horizon), np.float32(self._gamma)
         return Task(self.policy.arrays, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32), points)
 
-    def _points(self, points: Points, trajectories: int) -> NDArray[np.float32] | None:
-        """Returns the points as programs take them."""
+    def _request(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points) -> Request:
         if points is not None and self._env.reset_from is None:
             raise ValueError(f"points must be None, got some: {self.name} has no reset_from, which takes their numbers")
-        checked = check_points(points, trajectories)
-        return None if checked is None else round_points(checked)
+        return Request(lengths, seeds, points, self._horizon)
+
+    def _run(self, request: Request, *, observing: bool) -> list[Observed]:
+        """Runs the trajectories of the acting policy."""
+        seeds, planned, points = request.deal(1)
+        task = self._task(None, seeds[0], planned[0], None if points is None else points[0])
+        record, layout = roll_out(self._programs_for(None), self._device, task, planned[0], observing=observing)
+        return request.take(jax.tree.map(lambda array: array[None], jax.device_get(record)), layout)
+
+    def _run_together(self, names: Sequence[str], request: Request) -> list[Observed]:
+        """Runs the trajectories of the acting policy and of those of these that act after it, unless they ran."""
+        kind = self.policy.kind
+        if self._ready is None or self._ready[0] != request:
+            self._ready = request, {}
+        if self._acting not in self._ready[1]:
+            if kind not in self._together:
+                arrays = {name: policy.arrays for name, policy in self._policies.items() if policy.kind == kind}
+                self._together[kind] = Together(self._programs_for(None, lanes=True), self._device, arrays)
+            together, following = self._together[kind], names[names.index(self._acting) :]
+            task = self._task(None, None, request.planned)
+            self._ready[1].update(together.collect(following[: together.affordable(request)], request, task))
+        found = self._ready[1].pop(self._acting)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def _start(self, critic: Any, given: Callable[[int, int], list[Any]], count: int) -> Iterator[Slots]:
         """Yields trajectories that are started and take no step; ``given`` returns the seeds and points of some."""
@@ -251,59 +299,6 @@ class JaxSimulator:
             seeds, points = given(first, size)
             task = self._task(critic, seeds, np.full(self._horizon, size), points)
             yield programs.start(task, slots=size)[0]
-
-    def _collect(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
-    ) -> tuple[list[Observed], NDArray[np.intp]]:
-        """Returns the trajectories of each tile, and the rows of the request."""
-        lengths = check_request(lengths, seeds, self._horizon)
-        order = np.argsort(-lengths, kind="stable")
-        planned = count_reached(lengths, self._horizon)
-        size = max(1024, 1 << (len(seeds) - 1).bit_length())
-        given = split_seeds(seeds), self._points(points, lengths.size)
-        words, places = (None if each is None else _filled(each[order], size) for each in given)
-        assert words is not None
-        task = self._task(None, words, planned, places)
-        record, layout = roll_out(self._programs_for(None), self._device, task, planned, observing=observing)
-        record, parts = jax.device_get(record), []
-        for first, offset, rows, columns in layout:
-            own = order[first : first + columns]
-
-            def of_steps(array: Any, start: int = offset, shape: Any = (rows, columns), count: int = own.size) -> Any:
-                rows, columns = shape
-                tile = array[start : start + rows * columns].reshape(-1, rows, min(columns, PART), *array.shape[1:])
-                return np.moveaxis(tile, 1, 2).reshape(columns, rows, *array.shape[1:])[:count]
-
-            def of_each(array: Any, start: int = first, count: int = own.size) -> Any:
-                return array[start : start + count]
-
-            observations = jax.tree.map(of_each, record.first), jax.tree.map(of_steps, record.seen)
-            found = of_steps(record.numbers[0]), of_each(record.ends), observations
-            parts.append(_observed(*found, lengths[own], own, seeds))
-        return parts, order
-
-
-def _observed(
-    rewards: NDArray[Any],
-    ends: NDArray[Any],
-    observations: tuple[Any, Any],
-    lengths: NDArray[np.int64],
-    rows: NDArray[np.intp],
-    seeds: Sequence[int],
-) -> Observed:
-    """Checks the trajectories of a tile. Observations are the first ones and those after each step, if asked for."""
-    steps, terminated = np.minimum(ends, lengths), ends <= lengths
-    wrong = ~np.isfinite(rewards) & (np.arange(rewards.shape[1]) < steps[:, None])
-    if wrong.any():
-        row, step = (int(place[0]) for place in np.nonzero(wrong))
-        raise SimulationError(int(rows[row]), step, int(seeds[rows[row]]), f"the reward is {rewards[row, step]}")
-    observed = np.arange(rewards.shape[1] + 1) <= steps[:, None]
-
-    def lay_out(first: NDArray[Any], later: NDArray[Any]) -> NDArray[Any]:
-        laid: NDArray[Any] = np.concatenate([first[:, None], later], axis=1)[observed]
-        return laid
-
-    return Observed(Trajectories(rewards, lengths, steps), jax.tree.map(lay_out, *observations), terminated)
 
 
 def _resolve_policy(policy: Any, default: Callable[[float], Any] | None, gamma: float) -> JaxPolicy:
@@ -328,12 +323,6 @@ def _notes(backend: str, flags: str) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=16)
-def _programs(env: SameObject, policy: Structure, critic: Structure | None) -> Programs:
+def _programs(env: SameObject, policy: Structure, critic: Structure | None, lanes: bool) -> Programs:
     """Returns programs that all evaluations of policies of one structure share."""
-    return Programs(env.thing, policy, critic)
-
-
-def _filled(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """Returns ``size`` rows of an array, repeated where there are not enough."""
-    filled: NDArray[Any] = array[np.arange(size) % len(array)]
-    return filled
+    return Programs(env.thing, policy, critic, lanes=lanes)

@@ -1,0 +1,105 @@
+"""Trajectories as they were asked for: a request is dealt out to the device, and its tiles become rows on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.trajectories import Trajectories, count_reached
+from rido.simulators.base import Observed, Points, SimulationError
+from rido.simulators.jax.layout import PART, Layout
+from rido.simulators.jax.programs import round_points, split_seeds
+from rido.simulators.jax.recording import Record
+from rido.simulators.requests import check_points, check_request
+
+_LEAST_SEEDS, _LEAST_SEEDS_OF_LANE = 1024, 16  # that a program takes, so that few sizes are compiled
+
+
+class Request:
+    """Trajectories of one policy, dealt out to one or more lanes of the device, the longest first.
+
+    Args:
+        lengths: planned length of each.
+        seeds: seed of each.
+        points: point of each that decides where it starts, if any.
+        horizon: the longest length that may be asked for.
+
+    Attributes:
+        order: index of each trajectory, the longest first.
+        planned: how many trajectories take each step.
+    """
+
+    def __init__(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, horizon: int) -> None:
+        self._lengths = check_request(lengths, seeds, horizon)
+        self._seeds, self._words = seeds, split_seeds(seeds)
+        checked = check_points(points, self._lengths.size)
+        self._points = None if checked is None else round_points(checked)
+        self.order = np.argsort(-self._lengths, kind="stable")
+        self.planned = count_reached(self._lengths, horizon)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Request):
+            return NotImplemented
+        mine, theirs = ([each._lengths, each._words, each._points] for each in (self, other))
+        return all(map(_same, mine, theirs))
+
+    def deal(self, lanes: int) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.float32] | None]:
+        """Returns what each lane gets: seeds, how many trajectories take each step, and points."""
+        turns = np.arange(lanes)[:, None]
+        planned = (self.planned - turns + lanes - 1) // lanes
+        most = int(planned[0, 0])
+        size = max(_LEAST_SEEDS if lanes == 1 else _LEAST_SEEDS_OF_LANE, 1 << (most - 1).bit_length())
+        rows = self.order[(turns + lanes * np.arange(size)) % self.order.size]
+        return self._words[rows], planned, None if self._points is None else self._points[rows]
+
+    def take(self, record: Record, layout: Layout, lanes: slice = slice(0, 1)) -> list[Observed]:
+        """Returns the trajectories of each tile, in the order in which they were dealt out.
+
+        Args:
+            record: what trajectories returned, on the host; the first axis of all arrays is that of the lanes.
+            layout: the tiles.
+            lanes: those to which the request was dealt out.
+        """
+        number, parts = lanes.stop - lanes.start, []
+        for first, offset, rows, columns in layout:
+            own = self.order[first * number : (first + columns) * number]
+
+            def of_steps(array: Any, start: int = offset, shape: Any = (rows, columns), count: int = own.size) -> Any:
+                rows, columns = shape
+                tile = array[lanes, start : start + rows * columns]
+                tile = tile.reshape(number, -1, rows, min(columns, PART), *array.shape[2:])
+                return np.moveaxis(tile, (1, 3), (0, 1)).reshape(-1, rows, *array.shape[2:])[:count]
+
+            def of_each(array: Any, start: int = first, size: int = columns, count: int = own.size) -> Any:
+                return array[lanes, start : start + size].swapaxes(0, 1).reshape(-1, *array.shape[2:])[:count]
+
+            observations = jax.tree.map(of_each, record.first), jax.tree.map(of_steps, record.seen)
+            parts.append(self._observed(of_steps(record.numbers[0]), of_each(record.ends), observations, own))
+        return parts
+
+    def _observed(
+        self, rewards: NDArray[Any], ends: NDArray[Any], observations: tuple[Any, Any], rows: NDArray[np.intp]
+    ) -> Observed:
+        """Checks the trajectories of a tile. Observations are the first ones and those after each step, if any."""
+        lengths = self._lengths[rows]
+        steps, terminated = np.minimum(ends, lengths), ends <= lengths
+        wrong = ~np.isfinite(rewards) & (np.arange(rewards.shape[1]) < steps[:, None])
+        if wrong.any():
+            row, step = (int(place[0]) for place in np.nonzero(wrong))
+            seed = int(self._seeds[rows[row]])
+            raise SimulationError(int(rows[row]), step, seed, f"the reward is {rewards[row, step]}")
+        observed = np.arange(rewards.shape[1] + 1) <= steps[:, None]
+
+        def lay_out(first: NDArray[Any], later: NDArray[Any]) -> NDArray[Any]:
+            laid: NDArray[Any] = np.concatenate([first[:, None], later], axis=1)[observed]
+            return laid
+
+        return Observed(Trajectories(rewards, lengths, steps), jax.tree.map(lay_out, *observations), terminated)
+
+
+def _same(one: NDArray[Any] | None, other: NDArray[Any] | None) -> bool:
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))

@@ -1,0 +1,81 @@
+"""Several policies in one program: the device's slots are divided into lanes, each of which belongs to a policy.
+
+A device in lockstep takes as long for a few trajectories as for thousands, and each program that it is given takes its
+time on the host. So trajectories of all policies run side by side. Programs are compiled for a fixed number of lanes:
+where policies drop out of a comparison, the others get theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rido.simulators.base import Observed
+from rido.simulators.jax.collecting import Request
+from rido.simulators.jax.layout import Device
+from rido.simulators.jax.programs import Programs, Task
+from rido.simulators.jax.recording import roll_out
+
+_LANES = 2  # for each policy, at least: more than one, so that few are idle when policies have dropped out
+_MOST_BYTES = 1 << 30  # of the policies' arrays in all lanes
+_MOST_TRANSITIONS = 1 << 28  # of all policies that run together
+
+
+class Together:
+    """Policies of one structure, whose trajectories run together.
+
+    Args:
+        programs: of the policies' structure, with lanes.
+        device: what suits the device.
+        arrays: the arrays of each policy, by its name.
+    """
+
+    def __init__(self, programs: Programs, device: Device, arrays: Mapping[str, tuple[Any, ...]]) -> None:
+        self._programs, self._places = programs, {name: place for place, name in enumerate(arrays)}
+        self._stacked = tuple(jnp.stack(each) for each in zip(*arrays.values(), strict=True))
+        size = sum(array.nbytes for array in self._stacked) // len(arrays)
+        wanted = max(device.lanes, _LANES * len(arrays))
+        self._lanes = max(len(arrays), min(wanted, _MOST_BYTES // max(1, size)))
+        self._device = device.in_lanes(self._lanes)
+
+    def affordable(self, request: Request) -> int:
+        """Returns how many policies may run a request together, so that their rewards fit into memory."""
+        return max(1, _MOST_TRANSITIONS // int(request.planned.sum()))
+
+    def collect(self, names: Sequence[str], request: Request, task: Task) -> dict[str, list[Observed] | Exception]:
+        """Returns the trajectories of these policies as :meth:`Request.take` does, or what went wrong.
+
+        Args:
+            names: of the policies.
+            request: what each of them is asked for.
+            task: what the programs are asked for; the policy's arrays, seeds, what is planned and points are replaced.
+        """
+        number = min(self._lanes // len(names), request.order.size)  # lanes of a policy
+        seeds, planned, points = request.deal(number)
+        lane = np.arange(self._lanes)
+        idle = lane >= number * len(names)
+        owners = np.array([self._places[name] for name in names])[np.where(idle, 0, lane // number)]
+        arrays = tuple(array[owners] for array in self._stacked)
+        turn = lane % number
+        task = task._replace(
+            policy=arrays,
+            seeds=seeds[turn],
+            planned=np.where(idle[:, None], 0, planned[turn]).astype(np.int32),
+            points=None if points is None else points[turn],
+        )
+        record, layout = roll_out(self._programs, self._device, task, planned[0])
+        record = jax.device_get(record)
+
+        def found(place: int) -> list[Observed] | Exception:
+            try:
+                return request.take(record, layout, slice(place * number, (place + 1) * number))
+            except Exception as error:  # it is raised when this policy acts
+                return error
+
+        with ThreadPoolExecutor() as pool:
+            return dict(zip(names, pool.map(found, range(len(names))), strict=True))
