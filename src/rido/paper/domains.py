@@ -26,8 +26,8 @@ Array = NDArray[np.float64]
 GAMMAS = (0.999, 0.99)
 """The higher and the lower discount factor of every domain; the paper names them for Ant."""
 
-PART = 200
-"""Rows of one file; a bank is a folder of such files, to which more can be added."""
+PARTS = 100
+"""Files of a full bank, which is a folder to which more can be added."""
 
 _SEED = 2026
 _ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}
@@ -64,6 +64,11 @@ class Domain:
     zoo: tuple[str, str] | None = None
     own_policy_of_gamma: bool = False
     env_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def part(self) -> int:
+        """Trajectories in one file of the bank."""
+        return self.rows // PARTS
 
 
 _SMALL = (1000, 2000, 3000, 5000, 10_000)
@@ -126,8 +131,8 @@ class Source:
         return "-".join(parts)
 
     def parts(self) -> list[Path]:
-        """Returns the files of the bank, whether they exist or not."""
-        return [self.folder / self.name / f"{part:04d}.npz" for part in range(math.ceil(self.rows / PART))]
+        """Returns the files of the bank, whether they exist or not. Each is named after its first row."""
+        return [self.folder / self.name / f"{row:06d}.npz" for row in range(0, self.rows, self.domain.part)]
 
     def simulator(self, num_envs: int | None = None) -> Any:
         """Returns a simulator that takes real steps."""
@@ -145,15 +150,15 @@ class Source:
 
 
 def record(source: Source, path: Path) -> None:
-    """Records one part of a bank. Its trajectories depend only on its number."""
-    horizon, first = source.domain.horizon, int(path.stem) * PART
+    """Records one part of a bank. Its trajectories depend only on the number of its first row."""
+    horizon, rows = source.domain.horizon, source.domain.part
     simulator = source.simulator()
     try:
-        observed = simulator.observe(np.full(PART, horizon), trajectory_seeds(_SEED, first, PART))
+        observed = simulator.observe(np.full(rows, horizon), trajectory_seeds(_SEED, int(path.stem), rows))
     finally:
         simulator.close()
     steps = observed.trajectories.steps
-    observations = np.zeros((PART, horizon + 1, *observed.observations.shape[1:]), np.float32)
+    observations = np.zeros((rows, horizon + 1, *observed.observations.shape[1:]), np.float32)
     observations[np.arange(horizon + 1) <= steps[:, None]] = observed.observations
     with write_whole(path) as file:
         np.savez(file, rewards=observed.trajectories.rewards, steps=steps, observations=observations)

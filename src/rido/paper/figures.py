@@ -80,13 +80,13 @@ def _errors(section: Results, domains: Sequence[Domain]) -> Figure:
     for column, domain in enumerate(domains):
         for row, gamma in enumerate(GAMMAS):
             ax, cells = axes[row, column], cells_of(section, domain.name, gamma)
-            budgets = [cell["budget"] for cell in cells]
             for name, look in STYLES.items():
-                found = [cell["strategies"][name] for cell in cells]
-                mse, low, high = (np.array([each[key] for each in found]) for key in ("mse", "mse_low", "mse_high"))
-                line_with_band(ax, budgets, mse, np.maximum(low, mse / 10), high, marker=".", **look)
+                found = {cell["budget"]: cell["strategies"][name] for cell in cells if name in cell["strategies"]}
+                keys = ("mse", "mse_low", "mse_high")
+                mse, low, high = (np.array([each[key] for each in found.values()]) for key in keys)
+                line_with_band(ax, list(found), mse, np.maximum(low, mse / 10), high, marker=".", **look)
             ax.set(xlabel="transitions", title=f"{domain.title}, $\\gamma$ = {gamma:g}")
-            _against_budgets(ax, budgets)
+            _against_budgets(ax, [cell["budget"] for cell in cells])
             if column == 0:
                 ax.set_ylabel("mean squared error")
     _legend(figure, axes[0, 0])

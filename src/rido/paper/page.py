@@ -164,7 +164,9 @@ def _budgets(domain: Domain) -> str:
 
 def _over_oracle(section: Results, domain: Domain, gamma: float, name: str) -> str:
     ratios = [
-        cell["strategies"][name]["mse"] / cell["oracle_variance"] for cell in cells_of(section, domain.name, gamma)
+        cell["strategies"][name]["mse"] / cell["oracle_variance"]
+        for cell in cells_of(section, domain.name, gamma)
+        if name in cell["strategies"]
     ]
     return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3g}"
 

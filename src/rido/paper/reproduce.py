@@ -19,7 +19,7 @@ from rido.core import checks
 from rido.evaluation.progress import Progress
 from rido.paper import ablations, live, theory
 from rido.paper.claims import Claim, check_claims
-from rido.paper.domains import ADDITIONAL, EXAMPLES, GAMMAS, MAIN, PART, Domain, Source, precision, record
+from rido.paper.domains import ADDITIONAL, EXAMPLES, GAMMAS, MAIN, PARTS, Domain, Source, precision, record
 from rido.paper.errors import CRITIC_SHARE, FEWEST_CRITIC_RUNS, compare_strategies, evaluate_with_critic
 from rido.paper.figures import draw
 from rido.paper.page import write_page
@@ -30,6 +30,7 @@ _NEEDED = ("matplotlib", "mujoco")
 SECTIONS = ("main", "schedules", "beta", "batch", "additional", "theory", "runtime")
 
 _FULL_STUDY = 1000  # runs from which banks have their full size
+_FEW_RUNS = 50  # with fewer, critics are run at one budget, and running times are measured in one setting
 _ARRAYS = ("errors", "counts", "counts_low", "counts_high", "weights")
 _SPOT_CHECKS = (("pendulum", 5), ("ant", 25))  # domain, and runs on the bank for each run of real steps
 _FEWEST_SPOT_RUNS = 10
@@ -57,7 +58,7 @@ class Reproduction:
             domain=domain,
             gamma=gamma if domain.own_policy_of_gamma else None,
             policy=find_policy(domain, self.agents, self.out / "agents"),
-            rows=PART * math.ceil(domain.rows * min(1.0, self.runs / _FULL_STUDY) / PART),
+            rows=domain.part * math.ceil(PARTS * min(self.runs, _FULL_STUDY) / _FULL_STUDY),
             folder=self.out / "banks",
         )
 
@@ -83,6 +84,7 @@ class Reproduction:
         if section == "main":
             return list(self._spot_checks())
         if section == "runtime":
+            settings = live.SETTINGS[:1] if self.runs < _FEW_RUNS else live.SETTINGS
             repetitions = max(1, min(5, self.runs // 50))
             domains = {domain.name: domain for domain in (*MAIN, *ADDITIONAL)}
             return [
@@ -92,7 +94,7 @@ class Reproduction:
                     "runtime",
                 )
                 for name in live.PAPER_SECONDS
-                for budget, batch in live.SETTINGS
+                for budget, batch in settings
             ]
         return []
 
@@ -116,10 +118,11 @@ class Reproduction:
                 source = self.source(domain, gamma)
                 for budget in domain.budgets:
                     key = {"domain": domain.name, "gamma": gamma, "budget": budget}
+                    critic = self.runs >= _FEW_RUNS or budget == domain.schedule_budget
                     more = {"horizon": domain.horizon, "batch": domain.batch, "schedule_budget": domain.schedule_budget}
                     for kind, work, runs in (
                         ("plain", compare_strategies, self.runs),
-                        ("critic", evaluate_with_critic, critic_runs),
+                        *([("critic", evaluate_with_critic, critic_runs)] if critic else []),
                     ):
                         _, task = self._cell(key, partial(work, source, gamma, budget, runs), kind, source.name)
                         cells.append(({**key, **more}, task))
@@ -164,7 +167,7 @@ class Reproduction:
         domains = {domain.name: domain for domain in MAIN}
         for name, share in _SPOT_CHECKS:
             domain, gamma = domains[name], GAMMAS[1]
-            source, runs = self.source(domain, gamma), max(_FEWEST_SPOT_RUNS, self.runs // share)
+            source, runs = self.source(domain, gamma), max(min(_FEWEST_SPOT_RUNS, self.runs // 2), self.runs // share)
             yield self._cell(
                 {"spot check": name, "gamma": gamma, "budget": domain.budgets[0], "runs": runs},
                 partial(live.spot_check, source, gamma, domain.budgets[0], runs),
@@ -188,7 +191,8 @@ def reproduce(
 
     Args:
         section: one of :data:`SECTIONS`, or "all".
-        runs: repetitions of every point; the paper's captions say 100 and its text 1,000.
+        runs: repetitions of every point; the paper's captions say 100 and its text 1,000. Fewer than 50 are a quick
+            look: critics are run at one budget of each domain, and running times are measured in one setting.
         out: folder for everything: ``README.md``, pictures, and a JSON and an NPZ file for each section.
         agents: a folder with agents of the RL Baselines3 Zoo, which are the paper's, "hub" to download them, or None
             for those that are shipped.
