@@ -1,10 +1,14 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
-.PHONY: test smoke lint wheel docs benchmarks clean
+.PHONY: test tests smoke lint packages chromium wheel docs benchmarks clean
+
+# The type checker, which takes one core for half a minute, runs beside the tests.
+test: .venv/ready
+	$(MAKE) --jobs 2 lint tests
 
 # Three processes on two cores, because some tests wait. Tests that share a costly fixture stay together, see tests/conftest.py.
-test: lint
+tests: .venv/ready
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20
 
 # A first answer in less than a minute: the core needs no extras, so these tests run without torch, JAX, Ray or MuJoCo.
@@ -27,18 +31,23 @@ lint: .venv/ready
 	$(BIN)/lint-imports
 
 # torch comes first and by version: a plain torch would bring gigabytes of CUDA libraries. gymnax asks for an older
-# gymnasium, without which it works.
+# gymnasium, without which it works. Only what is imported will be compiled.
+INSTALL = $(BIN)/pip install --quiet --no-compile
+
 .venv/ready: pyproject.toml src/rido/__init__.py
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet --editable ".[all]" --group test --group docs
-	$(BIN)/pip install --quiet --no-deps gymnax
-	$(CHROMIUM)
+	$(MAKE) --jobs 2 packages chromium
 	touch $@
 
+packages:
+	$(INSTALL) --upgrade pip
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) --editable ".[all]" --group test --group docs
+	$(INSTALL) --no-deps gymnax
+
 # The report is looked at in a real browser. Without one those tests are skipped, and say so.
-CHROMIUM = @command -v chromedriver >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
+chromium:
+	@command -v chromedriver >/dev/null || ! command -v apt-get >/dev/null || [ "$$(id -u)" != 0 ] || \
 	(apt-get update -qq; apt-get install -y -qq --no-install-recommends chromium chromium-driver) >/dev/null 2>&1 || \
 	echo "chromium could not be installed: tests of the report's looks are skipped"
 

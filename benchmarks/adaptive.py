@@ -418,7 +418,7 @@ QUICK = Effort(
     real=(),
     until=4,
     until_widths=(15,),
-    plain=100,
+    plain=20,
     unbiased=100,
     ablation=2,
 )
