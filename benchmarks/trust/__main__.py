@@ -69,14 +69,14 @@ class Effort:
 
 
 QUICK = Effort(
-    problems=9,
+    problems=27,
     size=2000,
     budgets=(20, 50),
-    repetitions=10,
+    repetitions=6,
     references=100,
     episodes=40,
     rarest=10,
-    until=4,
+    until=2,
     real=2,
     control=("mountaincar",),
     critics=("cartpole-20k",),
