@@ -11,7 +11,7 @@ import json
 import math
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -33,6 +33,7 @@ METHODS = {
     "auto": {"critic": "auto"},
     "Sobol, auto": {"starts": "sobol", "critic": "auto"},
 }
+SEQUENCES = {"random points": 0, "1 sequence": 1, "8 sequences": 8, "12 sequences": 12}
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Case:
     budget: int
     repetitions: int
     truth: int  # trajectories that the truth comes from
+    methods: tuple[str, ...] = tuple(METHODS)
 
     @property
     def label(self):
@@ -52,18 +54,28 @@ class Case:
 
 
 SECTIONS = {
-    "pendulum": ("Pendulum", [Case("pendulum", 200, gamma, 20_000, 40, 8192) for gamma in (0.9, 0.99, 1.0)]),
+    "pendulum": ("Pendulum", [Case("pendulum", 200, gamma, 20_000, 200, 8192) for gamma in (0.9, 0.99, 1.0)]),
     "mujoco": (
         "MuJoCo",
         [
             Case("swimmer", 200, 1.0, 20_000, 20, 2048),
-            Case("reacher", 50, 1.0, 5_000, 60, 8192),
-            Case("halfcheetah", 200, 0.99, 20_000, 24, 1024),
+            Case("reacher", 50, 1.0, 5_000, 200, 65_536),
+            Case("halfcheetah", 200, 0.99, 20_000, 200, 1024),
             Case("swimmer", 200, 0.99, 20_000, 20, 2048),
             Case("ant", 200, 0.99, 20_000, 8, 1024),
         ],
     ),
-    "lqg": ("LQG: bias and coverage", [Case("lqg", 20, 0.9, 1_000, 300, 0)]),
+    "lqg": (
+        "LQG: bias and coverage",
+        [Case("lqg", 20, 0.9, 1_000, 300, 0), Case("lqg", 20, 0.9, 1_000, 5000, 0, ("Sobol, auto",))],
+    ),
+    "limit": (
+        "What Sobol points can gain in full-length trajectories",
+        [
+            Case(agent, horizon, 1.0, 96 * horizon, 40, truth, tuple(SEQUENCES))
+            for agent, horizon, truth in (("swimmer", 200, 2048), ("reacher", 50, 8192), ("pendulum", 200, 8192))
+        ],
+    ),
 }
 
 
@@ -80,16 +92,20 @@ def truth_of(case):
     if case.agent == "lqg":
         truth, weights = lqg.expected_return(case.horizon, case.gamma), lqg.weights(case.horizon, case.gamma)
         return truth, float(weights.sum()), 0.0
+    means, returns = means_of_sequences(case, case.truth, REPLICATES, 10**9)
+    return float(returns.mean()), float(returns.var(ddof=1)), float(means.var(ddof=1) / REPLICATES)
+
+
+def means_of_sequences(case, trajectories, sequences, seed):
+    """Means of the returns of full-length trajectories for each sequence of Sobol points, and all returns."""
     env, agent, kwargs = environment(case)
     simulator = GymnasiumSimulator(env, agent, horizon=case.horizon, env_kwargs=kwargs, num_envs=64)
-    replicates = np.arange(case.truth) % REPLICATES
-    points = SobolPoints(10**9, stream=0, replicates=REPLICATES).take(replicates)
-    lengths = np.full(case.truth, case.horizon)
-    batch = simulator.rollout(lengths, trajectory_seeds(10**9, 0, case.truth), points)
+    turn = np.arange(trajectories) % max(1, sequences)
+    points = [SobolPoints(seed, stream=0, replicates=sequences).take(turn)] if sequences else []
+    batch = simulator.rollout(np.full(trajectories, case.horizon), trajectory_seeds(seed, 0, trajectories), *points)
     simulator.close()
     returns = batch.rewards @ case.gamma ** np.arange(case.horizon)
-    means = np.array([returns[replicates == replicate].mean() for replicate in range(REPLICATES)])
-    return float(returns.mean()), float(returns.var(ddof=1)), float(means.var(ddof=1) / REPLICATES)
+    return np.array([returns[turn == sequence].mean() for sequence in range(max(1, sequences))]), returns
 
 
 def run_cell(task):
@@ -100,6 +116,9 @@ def run_cell(task):
         warnings.simplefilter("ignore")
         if method == "truth":
             found = truth_of(case)
+        elif method in SEQUENCES:
+            _, returns = means_of_sequences(case, case.budget // case.horizon, SEQUENCES[method], seed)
+            found = [returns.mean()]
         else:
             env, agent, kwargs = environment(case)
             result = rido.evaluate(
@@ -119,6 +138,26 @@ def run_cell(task):
     return (case, method, seed), json.loads(path.read_text())
 
 
+def uniform_over_mse(case, values, found):
+    """Uniform's variance over the mean squared error of some runs, and its standard error."""
+    truth, variance, noise = found[case, "truth", 0]
+    squares = (values - truth) ** 2
+    error = squares.std(ddof=1) / math.sqrt(squares.size)
+    mse = max(squares.mean() - noise, error)
+    ratio = variance * case.horizon / case.budget / mse
+    return f"{ratio:.3g} ± {ratio * error / mse:.2g}"
+
+
+def limit_page(cases, found):
+    """A table: what is gained by the points alone, in full-length trajectories."""
+    text = [row("case", "trajectories", "runs", *SEQUENCES), rule(3 + len(SEQUENCES))]
+    for case in cases:
+        runs = [np.array([found[case, method, seed][0] for seed in range(case.repetitions)]) for method in case.methods]
+        gains = [uniform_over_mse(case, values, found) for values in runs]
+        text.append(row(case.label, case.budget // case.horizon, case.repetitions, *gains))
+    return "\n".join(text)
+
+
 def page(cases, found):
     """A table: what each method leaves of uniform's error."""
     text = [
@@ -129,18 +168,16 @@ def page(cases, found):
     for case in cases:
         truth, variance, noise = found[case, "truth", 0]
         uniform = variance * case.horizon / case.budget
-        for method in METHODS:
+        for method in case.methods:
             runs = np.array([found[case, method, seed] for seed in range(case.repetitions)], dtype=float)
             values, errors, low, high, used, resets = runs.T
             off = values - truth
-            error = (off**2).std(ddof=1) / math.sqrt(len(off))
-            mse = max((off**2).mean() - noise, error)
             cells = [
                 case.label,
                 f"{case.budget:,}",
                 len(off),
                 method,
-                f"{uniform / mse:.3g} ± {uniform / mse * error / mse:.2g}",
+                uniform_over_mse(case, values, found),
                 f"{uniform / (errors**2).mean():.3g}",
                 f"{off.mean() / math.hypot(off.std(ddof=1) / math.sqrt(len(off)), math.sqrt(noise)):+.1f}",
                 f"{np.mean((low < truth) & (truth < high)):.3f}",
@@ -155,12 +192,17 @@ def made(names, pool, folder, *, quick):
     for name in names:
         title, cases = SECTIONS[name]
         if quick:
-            cases = [Case(c.agent, c.horizon, c.gamma, 20 * c.horizon, 2, 64 if c.truth else 0) for c in cases[:1]]
+            cases = [
+                replace(case, budget=20 * case.horizon, repetitions=2, truth=min(64, case.truth)) for case in cases[:1]
+            ]
         tasks = [(case, "truth", 0, folder) for case in cases]
         tasks += [
-            (case, method, seed, folder) for case in cases for seed in range(case.repetitions) for method in METHODS
+            (case, method, seed, folder)
+            for case in cases
+            for seed in range(case.repetitions)
+            for method in case.methods
         ]
-        yield title, page(cases, dict(pool.imap_unordered(run_cell, tasks)))
+        yield title, (limit_page if name == "limit" else page)(cases, dict(pool.imap_unordered(run_cell, tasks)))
 
 
 def main(arguments=None):
