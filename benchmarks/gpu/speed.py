@@ -5,7 +5,8 @@ machine with the GPU:
 
     PYTHONPATH=src python benchmarks/gpu/speed.py > results/gpu.md
 
-``--small`` runs the same code with small budgets on any machine, ``--only pendulum`` one environment.
+``--small`` runs the same code with small budgets on any machine, ``--only pendulum`` one environment, and
+``--sections compare`` one section.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import functools
 import math
 import platform
 import statistics
+import textwrap
 import time
 
 import jax
@@ -25,6 +27,7 @@ import rido
 import rido.jax
 
 HIDDEN = 64
+POLICIES = 64
 
 
 def network(params, observation):
@@ -157,12 +160,36 @@ def evaluator_rows(case, budget, horizon):
     env = envs.training.wrap(envs.get_environment("ant", backend="spring"), episode_length=horizon)
     settings = dict(num_eval_envs=budget // horizon, episode_length=horizon, action_repeat=1, key=jax.random.PRNGKey(0))
     evaluator = acting.Evaluator(env, make_policy, **settings)
-    evaluator.run_evaluation(case.params[0], {})
+    for _ in range(2):  # both compile
+        evaluator.run_evaluation(case.params[0], {})
     started = time.perf_counter()
     found = evaluator.run_evaluation(case.params[0], {})
     seconds, variance = time.perf_counter() - started, found["eval/episode_reward_std"] ** 2 / (budget // horizon)
     value = f"{found['eval/episode_reward']:.3f} +- {math.sqrt(variance):.2g}"
     yield [case.name, f"{budget:.0e}", f"{1000 * seconds:.0f} ms", value, f"{seconds * variance:.3g}"]
+
+
+def comparison_rows(case, budget, horizon, most):
+    """Yields the time of comparing policies that are equally good, so that the whole budget is spent."""
+
+    def act(params, observation, key):
+        number, layers = params
+        action = case.apply(layers, observation)
+        return action + 0.1 * jax.random.normal(jax.random.fold_in(key, number), action.shape)
+
+    policies = {f"policy {number}": (act, (jnp.int32(number), case.params[0])) for number in range(POLICIES)}
+    settings = dict(horizon=horizon, gamma=1.0, budget=budget, progress=False)
+    times = []
+    for seed in (0, 1, 1):  # sizes that another seed needs are compiled before the last
+        started = time.perf_counter()
+        result = rido.compare(case.env, policies, seed=seed, **settings)
+        times.append(time.perf_counter() - started)
+    seconds = times[-1]
+    bare = case.bare_seconds(horizon, budget, most) * result.transitions / budget
+    looks = f"{result.rewards.rounds} rounds, {len(result.exits)} dropped out"
+    cells = [case.name, f"{result.transitions:.2e}", f"{times[0]:.1f} s", f"{1000 * seconds:.0f} ms"]
+    cells += [f"{1000 * result.seconds:.0f} ms", f"{1000 * bare:.0f} ms", f"{bare / seconds:.2f}", looks]
+    yield cells
 
 
 def table(head, rows):
@@ -184,31 +211,12 @@ def settings_of(case, small):
     return [(200, b, gamma, how) for b in budgets for gamma in (1.0, 0.97) for how in ("adaptive", "uniform")]
 
 
-def main(arguments=None):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--small", action="store_true", help="small budgets, for machines without a GPU")
-    parser.add_argument("--only", default="", choices=["", "pendulum", "ant", "cartpole"], help="one environment")
-    options = parser.parse_args(arguments)
-    repeats, most = (1, 1024) if options.small else (3, 1 << 20)
-    print("# Whole evaluations on a GPU")
-    print()
-    print(
-        f"Made by `benchmarks/gpu/speed.py{' --small' if options.small else ''}` on one {jax.devices()[0].device_kind}"
-    )
-    print(f"with JAX {jax.__version__}, numpy {np.__version__}, scipy {scipy.__version__}, Python", end=" ")
-    print(f"{platform.python_version()}. Policies are networks of two hidden layers of {HIDDEN} with random weights.")
-    print()
-    print("## Speed")
-    print()
-    print("`rido.evaluate` from the call to the result: planning, seeds, rollouts, moments, error bars and warnings.")
-    print(f"The first call compiles; later ones are the median of {repeats} with other seeds. Beside it is the bare")
-    print("rollout of as many transitions in the same process: full-length trajectories side by side whose rewards are")
-    print("only added up. The last column is seconds times squared standard error: half of it means the same error in")
-    print("half the time.")
-    print()
+def speed(done, options):
+    """Yields the section on speed, and the one that says whether the numbers are right."""
+    repeats, most = sizes_of(options)
     head = ["environment", "T", "budget", "gamma", "strategy", "first call", "later calls", "bare rollout", "ratio"]
     head += ["transitions/s", "planning", "trajectories", "s x error^2"]
-    done, results = list(cases(options.only)), []
+    results = []
 
     def rows():
         for case in done:
@@ -216,35 +224,13 @@ def main(arguments=None):
                 results.append((case, chosen, result))
                 yield row
 
-    table(head, rows())
-    print("## The next policy of the same shape")
-    print()
-    print("Another set of parameters, `(apply, params)`: nothing is compiled. Compared with the first policy again.")
-    print()
-
-    def others():
-        for case in done:
-            chosen = dict(horizon=20 if options.small else 200, budget=1_100_000 if options.small else 2_000_000)
-            chosen |= dict(gamma=1.0, strategy="uniform")
-            case.evaluate(seed=1, **chosen)
-            again = min(case.evaluate(seed=2, **chosen)[0] for _ in range(3))
-            new = [case.evaluate(policy, seed=2, **chosen)[0] for policy in (1, 2, 3)]
-            yield [case.name, f"{1000 * again:.1f} ms", ", ".join(f"{1000 * seconds:.1f} ms" for seconds in new)]
-
-    table(["environment", "first policy again", "three new ones"], others())
-    for case in done:
-        if case.name.startswith("Brax"):
-            print("## Brax's own evaluator")
-            print()
-            print("`brax.training.acting.Evaluator`, gamma 1, T = 200, one episode for each environment; second call.")
-            print()
-            budget, horizon = (2_000, 20) if options.small else (2_000_000, 200)
-            head = ["environment", "transitions", "time", "value", "s x error^2"]
-            table(head, evaluator_rows(case, budget, horizon))
-    print("## Is it right?")
-    print()
-    print("Adaptive against uniform evaluation, and against itself in the same process.")
-    print()
+    text = f"""
+        `rido.evaluate` from the call to the result: planning, seeds, rollouts, moments, error bars and warnings. The
+        first call compiles; later ones are the median of {repeats} with other seeds (one run where it takes more than a
+        second). Beside it is the bare rollout of as many transitions in the same process: full-length trajectories side
+        by side whose rewards are only added up. The last column is seconds times squared standard error: half of it
+        means the same error in half the time."""
+    section("Speed", text, head, rows())
 
     def checks():
         for case, chosen, result in results:
@@ -257,7 +243,79 @@ def main(arguments=None):
             values = (f"{run.value!r} +- {run.standard_error:.2g}" for run in (result, uniform))
             yield [case.name, f"{chosen['horizon']}", f"{chosen['gamma']}", *values, f"{distance:+.2f}", same]
 
-    table(["environment", "T", "gamma", "adaptive", "uniform", "difference in standard errors", "again"], checks())
+    head = ["environment", "T", "gamma", "adaptive", "uniform", "difference in standard errors", "again"]
+    section(
+        "Is it right?", "Adaptive against uniform evaluation, and against itself in the same process.", head, checks()
+    )
+
+
+def following(done, options):
+    """Yields the time of further policies of the same shape."""
+
+    def rows():
+        for case in done:
+            chosen = dict(horizon=20 if options.small else 200, budget=1_100_000 if options.small else 2_000_000)
+            chosen |= dict(gamma=1.0, strategy="uniform")
+            case.evaluate(seed=1, **chosen)
+            again = min(case.evaluate(seed=2, **chosen)[0] for _ in range(3))
+            new = [case.evaluate(policy, seed=2, **chosen)[0] for policy in (1, 2, 3)]
+            yield [case.name, f"{1000 * again:.1f} ms", ", ".join(f"{1000 * seconds:.1f} ms" for seconds in new)]
+
+    text = "Another set of parameters, `(apply, params)`. Compared with the first policy again."
+    section("The next policy of the same shape", text, ["environment", "first policy again", "three new ones"], rows())
+
+
+def compare(done, options):
+    """Yields the time of a comparison of many policies."""
+    text = """
+        `rido.compare`, gamma 1, T = 200, of policies that are equally good and draw noise of their own, so that the
+        whole budget is spent. Rollouts are the part of the time in which trajectories are collected. The speed is that
+        of the whole call over that of the bare rollout of one policy without noise."""
+    head = ["environment", "transitions", "first call", "later call", "rollouts", "bare rollout", "speed", ""]
+    budget, horizon = (20_000, 20) if options.small else (20_000_000, 200)
+    rows = (row for case in done for row in comparison_rows(case, budget, horizon, sizes_of(options)[1]))
+    section(f"{POLICIES} policies compared in one program", text, head, rows)
+
+
+def evaluator(done, options):
+    """Yields the time of Brax's own evaluator."""
+    for case in done:
+        if case.name.startswith("Brax"):
+            text = "`brax.training.acting.Evaluator`, gamma 1, T = 200, one episode for each environment; third call."
+            head = ["environment", "transitions", "time", "value", "s x error^2"]
+            horizon, budgets = (20, (2_000,)) if options.small else (200, (2_000_000, 20_000_000))
+            rows = (row for budget in budgets for row in evaluator_rows(case, budget, horizon))
+            section("Brax's own evaluator", text, head, rows)
+
+
+def sizes_of(options):
+    """Repetitions, and trajectories that run together at most in bare rollouts."""
+    return (1, 1024) if options.small else (3, 1 << 20)
+
+
+def section(title, text, head, rows):
+    print(f"## {title}\n\n{textwrap.fill(' '.join(text.split()), 120)}\n")
+    table(head, rows)
+
+
+SECTIONS = {function.__name__: function for function in (speed, following, compare, evaluator)}
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--small", action="store_true", help="small budgets, for machines without a GPU")
+    parser.add_argument("--only", default="", choices=["", "pendulum", "ant", "cartpole"], help="one environment")
+    parser.add_argument("--sections", nargs="+", default=list(SECTIONS), choices=list(SECTIONS))
+    options = parser.parse_args(arguments)
+    print("# Whole evaluations on a GPU\n")
+    print(
+        f"Made by `benchmarks/gpu/speed.py{' --small' if options.small else ''}` on one {jax.devices()[0].device_kind}"
+    )
+    print(f"with JAX {jax.__version__}, numpy {np.__version__}, scipy {scipy.__version__}, Python", end=" ")
+    print(f"{platform.python_version()}. Policies are networks of two hidden layers of {HIDDEN} with random weights.\n")
+    done = list(cases(options.only))
+    for name in options.sections:
+        SECTIONS[name](done, options)
 
 
 if __name__ == "__main__":
