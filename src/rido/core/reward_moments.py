@@ -233,11 +233,12 @@ class RewardMoments(Moments):
         means = self.means if centre is None else centre
         for blocks in self._blocks.values():
             if len(blocks) > 1:
-                rows, lengths = zip(*blocks, strict=True)
-                blocks[:] = [(np.concatenate(rows, axis=-2), np.concatenate(lengths))]
+                parts, lengths = zip(*blocks, strict=True)
+                blocks[:] = [(np.concatenate(parts, axis=-2), np.concatenate(lengths))]
             together, planned = blocks[0]
             width = together.shape[-1]
             slab = max(1, _SLAB // width)
             for start in range(0, planned.size, slab):
                 reached = np.arange(width) < planned[start : start + slab, None]
-                yield np.where(reached, together[..., start : start + slab, :] - means[..., None, :width], 0.0), reached
+                rows = together[..., start : start + slab, :] - means[..., None, :width]
+                yield rows if reached[:, -1].all() else np.where(reached, rows, 0.0), reached

@@ -47,21 +47,21 @@ class Trajectories:
                     f"rewards must have a row for each of {lengths.size} trajectories and at least {lengths.max()} "
                     f"columns, got shape {flat.shape}"
                 )
-            flat = flat[np.arange(flat.shape[1]) < lengths[:, None]]
+            planned = np.arange(flat.shape[1]) < lengths[:, None]
+            flat = flat.reshape(-1, *flat.shape[2:]) if planned.all() else flat[planned]
         self._set(flat, lengths, steps)
 
     @classmethod
-    def from_flat(cls, flat: NDArray[np.float64], lengths: ArrayLike, steps: ArrayLike | None = None) -> "Trajectories":
-        """Returns trajectories whose rewards come as :attr:`flat`, shape (steps,) or (steps, d)."""
-        return cls._of(np.array(flat, dtype=np.float64), checks.counts("lengths", lengths).copy(), steps)
-
-    @classmethod
-    def _of(
-        cls, flat: NDArray[np.float64], lengths: NDArray[np.int64], steps: ArrayLike | None = None
+    def from_flat(
+        cls, flat: NDArray[np.float64], lengths: ArrayLike, steps: ArrayLike | None = None, *, copy: bool = True
     ) -> "Trajectories":
-        """Returns trajectories of arrays that nobody else has."""
+        """Returns trajectories whose rewards come as :attr:`flat`, shape (steps,) or (steps, d).
+
+        Without a copy, nobody may change the arrays that are given.
+        """
+        flat, lengths = np.array(flat, dtype=np.float64, copy=copy or None), checks.counts("lengths", lengths)
         made = cls.__new__(cls)
-        made._set(flat, lengths, steps)
+        made._set(flat, lengths.copy() if copy else lengths, steps)
         return made
 
     def _set(self, flat: NDArray[np.float64], lengths: NDArray[np.int64], steps: ArrayLike | None) -> None:
@@ -109,13 +109,14 @@ class Trajectories:
         """Returns the trajectories for which ``rows`` is true."""
         if rows.all():
             return self
-        return Trajectories._of(self.flat[np.repeat(rows, self.lengths)], self.lengths[rows], self.steps[rows])
+        flat = self.flat[np.repeat(rows, self.lengths)]
+        return Trajectories.from_flat(flat, self.lengths[rows], self.steps[rows], copy=False)
 
 
 def concatenate(batches: "list[Trajectories]") -> Trajectories:
     """Returns all trajectories of several batches as one, in their order."""
     parts = ([getattr(batch, name) for batch in batches] for name in ("flat", "lengths", "steps"))
-    return Trajectories._of(*map(np.concatenate, parts))
+    return Trajectories.from_flat(*map(np.concatenate, parts), copy=False)
 
 
 def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]:

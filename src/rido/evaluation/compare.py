@@ -216,7 +216,8 @@ def _collect(
         while (asked := race.ask()) is not None:
             names, schedule = asked
             lineup.expect(names)
-            told = {}
+            lengths, told = schedule.lengths, {}
+            groups = race.dealt(lengths)
             for name in names:
                 running = lineup.simulator(name)
                 if name not in collectors:
@@ -224,7 +225,7 @@ def _collect(
                     process["replicates"] = race.groups if race.sobol else 0
                     collectors[name] = Collector(running, **process, record=record, pieces=pieces)
                 collectors[name].round = piece_round(race, name)
-                told[name] = collectors[name].collect(schedule.lengths, race.dealt(schedule.lengths), bar)
+                told[name] = collectors[name].collect(lengths, groups, bar)
                 able = describe(running)
                 notes, remarks = [*notes, *able.notes], [*remarks, *able.remarks]
             race.tell(told)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core.allocation import discount_factors
 from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
-from rido.core.trajectories import Trajectories, concatenate
+from rido.core.trajectories import Trajectories, concatenate, positions
 from rido.strategies.diagnostics import interval_warnings
 from rido.strategies.division import Division
 
@@ -76,6 +77,7 @@ class PairedRewards:
         self.horizon, self.gamma = horizon, gamma
         self._division = division
         self._groups: list[dict[str, Trajectories]] = [{} for _ in range(division.groups)]
+        self._sums = {name: np.zeros((division.groups, horizon)) for name in self.names}  # of the rewards of each step
         self._transitions = dict.fromkeys(self.names, 0)
         self.trajectories = 0
         self.rounds = 0
@@ -91,10 +93,15 @@ class PairedRewards:
         for name, batch in trajectories.items():
             self.trajectories += len(batch)
             self._transitions[name] += batch.transitions
-            for index, group in enumerate(self._groups):
-                if (rows := dealt == index).any():
-                    new = batch.select(rows)
-                    group[name] = concatenate([group[name], new]) if name in group else new
+        lengths = next(iter(trajectories.values())).lengths
+        for index in np.unique(dealt).tolist():
+            rows, group = dealt == index, self._groups[index]
+            steps = positions(lengths[rows])
+            for name, batch in trajectories.items():
+                new = batch.select(rows)
+                group[name] = concatenate([group[name], new]) if name in group else new
+                with np.errstate(over="ignore", invalid="ignore"):
+                    self._sums[name][index] += np.bincount(steps, new.flat, self.horizon)
 
     @property
     def transitions(self) -> int:
@@ -120,12 +127,21 @@ class PairedRewards:
                 lengths = parts[0].lengths[:count]
                 planned = int(lengths.sum())
                 flats = [part.flat[:planned] for part in parts]
-                terms = [f if factor == 1 else factor * f for factor, f in zip(signal.values(), flats, strict=True)]
-                rewards = functools.reduce(np.add, terms)
-                steps = np.max([part.steps[:count] for part in parts], axis=0)
-                moments.update(Trajectories(rewards, lengths, steps))
+                rewards = _combine(flats, signal.values())
+                steps = functools.reduce(np.maximum, (part.steps[:count] for part in parts))
+                moments.update(Trajectories.from_flat(rewards, lengths, steps, copy=len(signal) == 1))
             found.append(moments)
         return found
+
+    def value(self, name: str) -> float:
+        """Returns the estimated return of a policy, without its error."""
+        found = []
+        for group, sums in zip(self._groups, self._sums[name], strict=True):
+            counts = group[name].counts(self.horizon) if name in group else np.zeros(1)
+            if counts[-1]:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    found.append(float(discount_factors(self.horizon, self.gamma) @ (sums / counts)))
+        return math.fsum(found) / len(found)
 
     def estimate(self, name: str) -> Estimate:
         """Estimates the return of a policy."""
@@ -155,3 +171,12 @@ class PairedRewards:
     def doubts(self, name: str, other: str) -> tuple[str, ...]:
         """Returns reasons to doubt the interval of a difference."""
         return interval_warnings(self.difference(name, other))
+
+
+def _combine(flats: Sequence[NDArray[np.float64]], factors: Iterable[float]) -> NDArray[np.float64]:
+    """Returns the sum of rewards, each times its factor; factors of 1 and -1 cost no array of their own."""
+    (total, factor), *others = zip(flats, factors, strict=True)
+    total = total if factor == 1 else factor * total
+    for flat, factor in others:
+        total = total - flat if factor == -1 else total + factor * flat
+    return total

@@ -193,12 +193,8 @@ class Race:
 
     def _look(self, *, last: bool) -> None:
         """Drops the policies that are surely worse than the leader; plans by the hardest of the others from now on."""
-        leader = self._leader
+        leader = self._leader = self._ahead()
         rivals = self._differences_to(leader)
-        ahead = max(rivals, key=lambda name: rivals[name].value)
-        if rivals[ahead].value > 0:  # a new leader
-            leader = self._leader = ahead
-            rivals = self._differences_to(leader)
         tested = {name: rival for name, rival in rivals.items() if rival.degrees_of_freedom >= LEAST_LOOK}
         if tested:
             planned = next(iter(rivals.values())).schedule.transitions  # of each policy in the race
@@ -215,6 +211,12 @@ class Race:
         if not self._settled:
             hardest = min(left, key=lambda name: certainty(left[name]))
             self._plan.follow(self._rewards.moments({hardest: 1.0, leader: -1.0}))
+
+    def _ahead(self) -> str:
+        """Returns the policy with the largest mean return; the present leader where they are equal."""
+        ahead = max(self._racing, key=self._rewards.value)
+        changes = ahead != self._leader and self._rewards.difference(ahead, self._leader).value > 0
+        return ahead if changes else self._leader
 
     def _differences_to(self, leader: str) -> dict[str, Estimate]:
         """Returns the differences of all others in the race to the leader."""

@@ -49,7 +49,7 @@ def join_trajectories(parts: Sequence[Trajectories], rows: Rows) -> Trajectories
     """
     joined, order = concatenate(list(parts)), np.argsort(rows)
     rewards = joined.flat[_reordered(joined.lengths, order)]
-    return Trajectories.from_flat(rewards, joined.lengths[order], joined.steps[order])
+    return Trajectories.from_flat(rewards, joined.lengths[order], joined.steps[order], copy=False)
 
 
 def join_observed(parts: Sequence[Observed], rows: Rows) -> Observed:

@@ -87,14 +87,14 @@ class Request:
         """Checks the trajectories of a tile. Observations are the first ones and those after each step, if any."""
         lengths = self._lengths[rows]
         steps, terminated = np.minimum(ends, lengths), ends <= lengths
-        wrong = ~np.isfinite(rewards) & (np.arange(rewards.shape[1]) < steps[:, None])
-        if wrong.any():
-            row, step = (int(place[0]) for place in np.nonzero(wrong))
-            seed = int(self._seeds[rows[row]])
-            raise SimulationError(int(rows[row]), step, seed, f"the reward is {rewards[row, step]}")
-        observed = np.arange(rewards.shape[1] + 1) <= steps[:, None]
+        if not np.isfinite(rewards).all():
+            wrong = ~np.isfinite(rewards) & (np.arange(rewards.shape[1]) < steps[:, None])
+            for row, step in np.argwhere(wrong)[:1].tolist():
+                seed = int(self._seeds[rows[row]])
+                raise SimulationError(int(rows[row]), step, seed, f"the reward is {rewards[row, step]}")
 
         def lay_out(first: NDArray[Any], later: NDArray[Any]) -> NDArray[Any]:
+            observed = np.arange(rewards.shape[1] + 1) <= steps[:, None]
             laid: NDArray[Any] = np.concatenate([first[:, None], later], axis=1)[observed]
             return laid
 
