@@ -3,12 +3,14 @@
 Made by ``python benchmarks/variance.py --output results/variance.md --workers 2``: real runs of ``rido.evaluate``, with
 its own planning. ``--sections pendulum`` makes some tables again and keeps the
 others; every cell is kept in ``--cells``, so that a run that was stopped goes on. ``--quick`` is the short form that a
-test runs. Truths come from many trajectories that start from Sobol points, or from the closed form for LQG; the error
+test runs. Pendulum and Swimmer are played by agents of the RL Baselines3 Zoo, which are in the folder that RIDO_AGENTS
+names, the others by those that ship with rido. Truths come from many trajectories that start from Sobol points, or from the closed form for LQG; the error
 of a truth is taken off. Uniform's variance is that of a return over the number of full-length trajectories.
 """
 
 import json
 import math
+import os
 import re
 import warnings
 from dataclasses import dataclass, replace
@@ -26,8 +28,14 @@ from rido.simulators.envs import lqg
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.sobol import SobolPoints
 
+AGENTS = Path(os.environ.get("RIDO_AGENTS", Path(__file__).parents[2] / "shared" / "agents"))
+ZOO = {  # agents of the RL Baselines3 Zoo; others ship with rido
+    "pendulum": ("Pendulum-v1", "ppo/Pendulum-v1/Pendulum-v1.zip"),
+    "swimmer": ("Swimmer-v5", "trpo/Swimmer-v3/Swimmer-v3.zip"),
+}
 REPLICATES = 16  # of the sequences that truths come from
 METHODS = {
+    "plain episodes": {"strategy": "uniform"},
     "default": {},
     "Sobol": {"starts": "sobol"},
     "auto": {"critic": "auto"},
@@ -38,13 +46,13 @@ SEQUENCES = {"random points": 0, "1 sequence": 1, "8 sequences": 8, "12 sequence
 
 @dataclass(frozen=True)
 class Case:
-    """An agent of rido's in its environment, and how often it is evaluated."""
+    """A trained agent in its environment, and how often it is evaluated."""
 
     agent: str
     horizon: int
     gamma: float
     budget: int
-    repetitions: int
+    repetitions: int  # half as many for "auto" alone, which takes long
     truth: int  # trajectories that the truth comes from
     methods: tuple[str, ...] = tuple(METHODS)
 
@@ -52,18 +60,17 @@ class Case:
     def label(self):
         return f"{self.agent}, T = {self.horizon}, gamma {self.gamma:g}"
 
+    def seeds(self, method):
+        return range(max(2, self.repetitions // 2) if method == "auto" else self.repetitions)
+
 
 SECTIONS = {
     "pendulum": ("Pendulum", [Case("pendulum", 200, gamma, 20_000, 200, 8192) for gamma in (0.9, 0.99, 1.0)]),
-    "mujoco": (
-        "MuJoCo",
-        [
-            Case("swimmer", 200, 1.0, 20_000, 20, 2048),
-            Case("reacher", 50, 1.0, 5_000, 200, 65_536),
-            Case("halfcheetah", 200, 0.99, 20_000, 200, 1024),
-            Case("swimmer", 200, 0.99, 20_000, 20, 2048),
-            Case("ant", 200, 0.99, 20_000, 8, 1024),
-        ],
+    "swimmer": ("Swimmer", [Case("swimmer", 200, gamma, 20_000, 200, 2048) for gamma in (1.0, 0.99)]),
+    "reacher": ("Reacher", [Case("reacher", 50, 1.0, 5_000, 200, 65_536)]),
+    "chaotic": (
+        "HalfCheetah and Ant",
+        [Case("halfcheetah", 200, 0.99, 20_000, 200, 1024), Case("ant", 200, 0.99, 20_000, 20, 1024)],
     ),
     "lqg": (
         "LQG: bias and coverage",
@@ -83,6 +90,9 @@ def environment(case):
     """The environment and the policy of a case."""
     if case.agent == "lqg":
         return "rido/LQG-v0", None, {}
+    if case.agent in ZOO:
+        env, path = ZOO[case.agent]
+        return env, AGENTS / path, {}
     agent = MlpPolicy.load(shipped_agent(f"rido:{case.agent}"))
     return agent.about["env"], agent, agent.about.get("env_kwargs", {})
 
@@ -152,7 +162,7 @@ def limit_page(cases, found):
     """A table: what is gained by the points alone, in full-length trajectories."""
     text = [row("case", "trajectories", "runs", *SEQUENCES), rule(3 + len(SEQUENCES))]
     for case in cases:
-        runs = [np.array([found[case, method, seed][0] for seed in range(case.repetitions)]) for method in case.methods]
+        runs = [np.array([found[case, method, seed][0] for seed in case.seeds(method)]) for method in case.methods]
         gains = [uniform_over_mse(case, values, found) for values in runs]
         text.append(row(case.label, case.budget // case.horizon, case.repetitions, *gains))
     return "\n".join(text)
@@ -169,7 +179,7 @@ def page(cases, found):
         truth, variance, noise = found[case, "truth", 0]
         uniform = variance * case.horizon / case.budget
         for method in case.methods:
-            runs = np.array([found[case, method, seed] for seed in range(case.repetitions)], dtype=float)
+            runs = np.array([found[case, method, seed] for seed in case.seeds(method)], dtype=float)
             values, errors, low, high, used, resets = runs.T
             off = values - truth
             cells = [
@@ -197,10 +207,7 @@ def made(names, pool, folder, *, quick):
             ]
         tasks = [(case, "truth", 0, folder) for case in cases]
         tasks += [
-            (case, method, seed, folder)
-            for case in cases
-            for seed in range(case.repetitions)
-            for method in case.methods
+            (case, method, seed, folder) for case in cases for method in case.methods for seed in case.seeds(method)
         ]
         yield title, (limit_page if name == "limit" else page)(cases, dict(pool.imap_unordered(run_cell, tasks)))
 

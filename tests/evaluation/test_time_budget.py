@@ -8,6 +8,7 @@ from helpers import assert_calibrated
 from rido import Trajectories, Uniform
 from rido.evaluation import time_budget
 from rido.evaluation.time_budget import Clock, measure_costs
+from rido.simulators.base import Capabilities
 
 
 class Timed:
@@ -40,6 +41,31 @@ def test_costs_of_steps_and_resets_are_told_apart(per_reset, per_step, monkeypat
     assert costs.reset_price == pytest.approx(per_reset / per_step, rel=1e-2, abs=1e-2)
     assert costs.rate(100) == pytest.approx(100 / (per_reset + 100 * per_step), rel=1e-2)
     assert simulator.seen.isdisjoint(time_budget.trajectory_seeds(3, 0, 10_000))
+
+
+class Compiling(Timed):
+    """A simulator in lockstep that compiles for five seconds where a number of trajectories or steps is new."""
+
+    num_envs = 1 << 16
+    capabilities = Capabilities(lockstep=True, in_time_of_one=4096)
+
+    def rollout(self, lengths, seeds):
+        self.shapes = getattr(self, "shapes", set())
+        shape = len(lengths), int(lengths.max())
+        self.time += 0.0 if shape in self.shapes else 5.0
+        self.shapes.add(shape)
+        return super().rollout(lengths, seeds)
+
+
+def test_compiling_is_no_cost_of_steps(monkeypatch):
+    simulator = Compiling(1e-6, 1e-7)
+    monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
+    costs = measure_costs(simulator, 1000, 1e9, entropy=3)
+    assert simulator.shapes == {(4096, length) for length in (1, 16, 256, 1000)}
+    assert costs.compiling == pytest.approx(20, rel=0.05)
+    assert costs.rate(100) == pytest.approx(100 / (1e-6 + 1e-5), rel=1e-2)
+    limited = measure_costs(simulator, 1000, 1e9, entropy=3, most=5000)
+    assert limited.transitions <= 5000
 
 
 def test_measuring_ends_in_time(monkeypatch):

@@ -11,7 +11,7 @@ import numpy as np
 from rido.core import checks
 from rido.core.schedule import Schedule
 from rido.evaluation.collector import Collector
-from rido.simulators.base import Simulator, trajectory_seeds
+from rido.simulators.base import Simulator, describe, trajectory_seeds
 from rido.strategies import Strategy
 
 _MEASURING = 0.02  # share of a time budget for measuring what steps and resets cost
@@ -31,11 +31,13 @@ class Costs:
         per_step: seconds of a step.
         per_reset: seconds of beginning a trajectory.
         transitions: what measuring took.
+        compiling: seconds that rollouts took which were not timed, because programs were compiled for them.
     """
 
     per_step: float
     per_reset: float
     transitions: int = 0
+    compiling: float = 0.0
 
     @property
     def reset_price(self) -> float:
@@ -52,7 +54,8 @@ def measure_costs(simulator: Simulator, horizon: int, seconds: float, entropy: i
 
     They are of one step first and then ever longer, and their times are split as ``resets * per_reset + steps *
     per_step`` with the least relative error. Because none of them is used for the estimate, plans that rest on these
-    costs select nothing.
+    costs select nothing. A simulator in lockstep runs as many at once as take about the time of one, and each length
+    twice, because the first time it may compile programs.
 
     Args:
         simulator: what is measured.
@@ -61,21 +64,31 @@ def measure_costs(simulator: Simulator, horizon: int, seconds: float, entropy: i
         entropy: what the seeds come from.
         most: transitions to take at most, at least 2; as many as it takes if not given.
     """
-    count = min(simulator.num_envs, _MOST_TRAJECTORIES)
+    able = describe(simulator)
+    count = min(simulator.num_envs, max(_MOST_TRAJECTORIES, able.in_time_of_one))
     if most is not None:
         count = max(1, min(count, most // _LEAST_LENGTHS))
     seeds = trajectory_seeds(entropy, 0, count, stream=_STREAM)
-    # The first rollout makes environments, which is no reset.
-    transitions = simulator.rollout(np.ones(count, dtype=np.int64), seeds).transitions
-    rows, length, spent = [], 1, 0.0
-    while True:
+    times = 2 if able.lockstep else 1
+
+    def roll_out(length: int) -> tuple[int, float]:
         started = time.perf_counter()
         batch = simulator.rollout(np.full(count, length), seeds)
-        taken = max(time.perf_counter() - started, 1e-9)
-        rows.append([count / taken, batch.transitions / taken])
-        spent += taken
-        transitions += batch.transitions
-        longer = min(_GROWTH * length, horizon if most is None else min(horizon, (most - transitions) // count))
+        return batch.transitions, max(time.perf_counter() - started, 1e-9)
+
+    # The first rollout makes environments, which is no reset.
+    transitions, compiling = roll_out(1)
+    rows, length, spent = [], 1, 0.0
+    while True:
+        if able.lockstep and length > 1:
+            taken, seconds_taken = roll_out(length)
+            transitions, compiling = transitions + taken, compiling + seconds_taken
+        taken, seconds_taken = roll_out(length)
+        rows.append([count / seconds_taken, taken / seconds_taken])
+        spent += seconds_taken
+        transitions += taken
+        affordable = horizon if most is None else (most - transitions) // (times * count)
+        longer = min(_GROWTH * length, horizon, affordable)
         if longer <= length or (length > 1 and spent >= seconds):
             break
         length = longer
@@ -84,7 +97,7 @@ def measure_costs(simulator: Simulator, horizon: int, seconds: float, entropy: i
     (per_reset, per_step), _ = nnls(np.array(rows), np.ones(len(rows)))
     if per_step == 0:  # only a single length was measured, or steps cost nothing beside resets
         per_reset, per_step = 0.0, float(np.mean([1 / transitions for _, transitions in rows]))
-    return Costs(float(per_step), float(per_reset), transitions)
+    return Costs(float(per_step), float(per_reset), transitions, compiling if able.lockstep else 0.0)
 
 
 class Clock:
@@ -181,6 +194,7 @@ class TimeBudget:
         if costs is None:
             measured = None if budget is None else max(2, int(_MEASURED * budget))
             costs = measure_costs(simulator, horizon, _MEASURING * seconds, seed or 0, measured)
+            started += costs.compiling
         elapsed = before.seconds + time.monotonic() - started
         share = 1 - _RESET_TIME if keep_for_resets else 1.0
         clock = Clock(share * seconds, horizon, elapsed=elapsed)
