@@ -1,11 +1,12 @@
 """What Sobol starts and critics that keep learning are worth, next to uniform and to the plain default.
 
 Made by ``python benchmarks/variance.py --output results/variance.md --workers 2``: real runs of ``rido.evaluate``, with
-its own planning. ``--sections pendulum`` makes some tables again and keeps the
-others; every cell is kept in ``--cells``, so that a run that was stopped goes on. ``--quick`` is the short form that a
-test runs. Pendulum and Swimmer are played by agents of the RL Baselines3 Zoo, which are in the folder that RIDO_AGENTS
-names, the others by those that ship with rido. Truths come from many trajectories that start from Sobol points, or from the closed form for LQG; the error
-of a truth is taken off. Uniform's variance is that of a return over the number of full-length trajectories.
+its own planning. ``--sections pendulum`` makes some tables again and keeps the others; every cell is kept in
+``--cells``, so that a run that was stopped goes on. ``--quick`` is the short form that a test runs. Pendulum and
+Swimmer are played by agents of the RL Baselines3 Zoo, which are in the folder that RIDO_AGENTS names, the others by
+those that ship with rido. Truths come from many trajectories that start from Sobol points, or from the closed form for
+LQG; the error of a truth is taken off. Uniform's variance is that of a return over the number of full-length
+trajectories.
 """
 
 import json

@@ -6,6 +6,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from rido.policies.base import Policy, ValueFunction
+
 
 class Mortal(gym.Env):
     """Reward t + 1 at step t; ends after each step with a given probability. Counts what is done to it."""
@@ -154,3 +156,39 @@ class TwoRewards(Costly):
 def of_transition(observation, action, reward, following, info):
     """Components of a transition of Mortal."""
     return {"later": following[0], "twice": 2 * reward, "action": action, "before": observation[0]}
+
+
+class Urn(gym.Env):
+    """The reward is the start, plus ten times the action, plus a little noise; the start is drawn around 3."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.start = self.np_random.normal(3.0, 1.0)
+        return np.array([self.start]), {}
+
+    def step(self, action):
+        reward = self.start + 10 * action + self.np_random.normal(0.0, 0.1)
+        return np.array([self.start]), reward, False, False, {}
+
+
+class Drawing(Policy):
+    """Draws each of the three actions with equal probability. Its Q is wrong by a factor and an offset."""
+
+    name = "drawing"
+
+    def __init__(self, *, tells=True):
+        self.tells = tells
+
+    def __call__(self, observations, generators):
+        return np.array([generator.integers(3) for generator in generators])
+
+    def value_function(self):
+        def advantages(observations, actions, generator):
+            other = generator.integers(3, size=(4, len(actions))).mean(axis=0)
+            return 20.0 * (actions - other)
+
+        given = advantages if self.tells else None
+        return ValueFunction(lambda observations: np.asarray(observations)[:, 0] + 5.0, 0.8, True, given)

@@ -100,12 +100,15 @@ class AgentCritic(Critic):
 
     Attributes:
         discount: The agent's own discount g.
+        advantages: What drawn actions are worth beside others, if it is known; see
+            :class:`rido.policies.base.ValueFunction`.
     """
 
     name = "policy"
 
     def __init__(self, value: ValueFunction) -> None:
         self.discount = value.discount
+        self.advantages = value.advantages
         self.endless = value.endless
         self.rowwise = value.rowwise
 

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories
 from rido.critics.base import AgentCritic, Floats, Steps, steps_to_go
+from rido.policies.observations import take
 
+_JUDGING = 2  # second entry of the seeds with which other actions are drawn
 _LARGEST = 2000  # numbers in an observation beyond which it is taken for an image
 
 
@@ -20,20 +22,33 @@ class FeatureExtractor:
     Args:
         space: Observation space of one environment; None where observations are plain arrays.
         agent: The agent's value function, if it has one; also an attribute.
+        judges: Whether the features of a trajectory have one more column: what each action was worth beside others
+            that could have been drawn, 0 after the last one. Also an attribute.
     """
 
-    def __init__(self, space: Any, agent: AgentCritic | None) -> None:
+    def __init__(self, space: Any, agent: AgentCritic | None, *, judges: bool = False) -> None:
         reason = None if space is None else _unsuited(space)
         if reason is not None:
             raise ValueError(f"critic cannot be fitted on {reason}")
         self._space = space
-        self.agent = agent
+        self.agent, self.judges = agent, judges
 
     def __call__(self, observations: Any) -> Floats:
         columns = _flatten(self._space, observations)
         if self.agent is not None:
             columns.append(self.agent.endless(observations)[:, None])
         return np.concatenate(columns, axis=1)
+
+    def of_trajectory(self, observations: Any, actions: NDArray[Any] | None, seed: int) -> Floats:
+        """The features of one trajectory: observations before each step and after the last, the actions, its seed."""
+        features = self(observations)
+        if not self.judges:
+            return features
+        assert self.agent is not None and self.agent.advantages is not None and actions is not None
+        # The policy's own draws come from [seed, 1].
+        generator = np.random.default_rng([seed, _JUDGING])
+        judged = self.agent.advantages(take(observations, np.arange(len(actions))), actions, generator)
+        return np.column_stack([features, np.append(judged, 0.0)])
 
 
 def _unsuited(space: Any) -> str | None:
@@ -76,16 +91,19 @@ class Sample:
         trajectories: The rewards.
         terminated: Whether the environment terminated each trajectory, also if at its planned length.
         features: What the extractor made of observations, before each step that a trajectory took and after its last.
+        advantages: For the same rows, what the action was worth beside others that could have been drawn, if known.
     """
 
     trajectories: Trajectories
     terminated: NDArray[np.bool_]
     features: Floats
+    advantages: Floats | None = None
 
     def select(self, rows: NDArray[np.bool_]) -> Sample:
         """Select the trajectories for which ``rows`` is true."""
-        features = self.features[np.repeat(rows, self.trajectories.steps + 1)]
-        return Sample(self.trajectories.select(rows), self.terminated[rows], features)
+        own = np.repeat(rows, self.trajectories.steps + 1)
+        advantages = None if self.advantages is None else self.advantages[own]
+        return Sample(self.trajectories.select(rows), self.terminated[rows], self.features[own], advantages)
 
     def to_go(self, horizon: int) -> Steps:
         """Rewards still to come at each row of the features."""

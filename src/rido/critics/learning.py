@@ -4,12 +4,16 @@ A critic must not be fitted on the trajectories that it is applied to. With team
 collects serves the others' critics and its own estimate. So no trajectory is lost to fitting, and critics become better
 as the data grow. A team's critic is a combination of the agent's value function, if there is one, and of regressions
 with different length scales (see :mod:`rido.critics.combination`).
+
+Where actions are drawn and the agent has Q(s, a), ``E_pi[Q(s, .)] - Q(s, a)`` is a control variate too: it takes away
+what the draw of an action adds to the variance. It is 0 on average in every state, so it has no part in the critic's
+expectation over starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,7 @@ from rido.critics.features import FeatureExtractor, Sample
 from rido.critics.regression import Basis, Normal
 
 _SETTINGS = ((1.5, 3e-4), (4.0, 1e-3))  # length scale and penalty of each regression
+_ACTIONS = 1  # place of the control variate for actions, between the agent's value and the regressions
 _MOST_ROWS = 300_000  # rows of features that are fitted on; later ones change a critic hardly
 _GROWTH = 1.3  # critics are fitted again when the rows have grown by this factor
 
@@ -167,6 +172,10 @@ class Learner:
         batch = sample.trajectories
         nothing = Trajectories(np.zeros(batch.flat.size), batch.lengths, batch.steps)
         found = [signal_of_values(values, nothing, gamma=self._gamma) for values in self._values(team, sample)]
+        if sample.advantages is not None:
+            # Without a next value, the difference of a step is minus what its action was worth.
+            judged = signal_of_values(sample.advantages, nothing, gamma=0.0)
+            found.insert(_ACTIONS, replace(judged, starts=np.zeros(len(batch))))
         return _Applied(batch, [one.trajectories for one in found], np.array([one.starts for one in found]))
 
     def _moments(self, team: int, group: int) -> RewardMoments:

@@ -65,7 +65,8 @@ class CriticChoice:
         try:
             if not able.observes:
                 raise ValueError("critic cannot see observations of this simulator")
-            return cls(critic, extractor=FeatureExtractor(simulator.observation_space, agent))  # type: ignore[attr-defined]
+            judges = able.tells_actions and agent is not None and agent.advantages is not None
+            return cls(critic, extractor=FeatureExtractor(simulator.observation_space, agent, judges=judges))  # type: ignore[attr-defined]
         except ValueError as error:
             if critic == "fit":
                 raise

@@ -38,7 +38,15 @@ from rido.simulators.base import (
 from rido.simulators.requests import check_rewards
 from rido.simulators.sobol import SobolPoints
 from rido.storage.database import RunFileError
-from rido.storage.records import AGENT_DISCOUNT, FITTED_CRITIC, INDEPENDENT_STARTS, SOBOL_RESETS, Milestone, Piece
+from rido.storage.records import (
+    AGENT_DISCOUNT,
+    FITTED_CRITIC,
+    INDEPENDENT_STARTS,
+    JUDGED_ACTIONS,
+    SOBOL_RESETS,
+    Milestone,
+    Piece,
+)
 from rido.storage.runfile import RunFile
 
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
@@ -161,7 +169,7 @@ class Collector:
         self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor, bar: Progress
     ) -> Sample:
         """Returns trajectories of these lengths with the features that critics learn from."""
-        return sample_of(self._collect(lengths, groups, extractor, bar))
+        return sample_of(self._collect(lengths, groups, extractor, bar), judged=extractor.judges)
 
     def begin_learning(self, extractor: FeatureExtractor, *, resets: int) -> float:
         """Notes what critics will learn from; returns the independent starts that their expectation will come from.
@@ -175,6 +183,8 @@ class Collector:
             return worth
         if extractor.agent is not None:
             self._record.get_or_set(AGENT_DISCOUNT, extractor.agent.discount)
+        # Files of earlier versions have trajectories without this setting.
+        extractor.judges = bool(self._record.get_or_set(JUDGED_ACTIONS, extractor.judges and not self._pieces))
         return float(self._record.get_or_set(INDEPENDENT_STARTS, worth))
 
     def use(self, learner: Learner) -> None:
@@ -338,9 +348,14 @@ class Collector:
             made = signal(self.critic, observed, horizon=self.plain.horizon, gamma=self.plain.gamma)
             return Piece(self.round, observed.trajectories, 0.0, signal=made.trajectories, starts=made.starts)
         # One trajectory after the other, because an agent's value may be rounded by its place in the batch.
-        ends = np.cumsum(observed.trajectories.steps + 1)
-        rows = np.split(np.arange(ends[-1]), ends[:-1])
-        features = np.concatenate([extractor(take(observed.observations, part)) for part in rows])
+        steps = observed.trajectories.steps
+        parts: list[NDArray[np.float64]] = []
+        for seed, count, end in zip(request[1], steps.tolist(), np.cumsum(steps).tolist(), strict=True):
+            actions = None if observed.actions is None else observed.actions[end - count : end]
+            first = end - count + len(parts)  # there is one observation more than actions for each trajectory
+            observations = take(observed.observations, np.arange(first, first + count + 1))
+            parts.append(extractor.of_trajectory(observations, actions, seed))
+        features = np.concatenate(parts)
         return Piece(self.round, observed.trajectories, 0.0, features=features, terminated=observed.terminated)
 
     def _reset(self, first: int, replicates: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
@@ -369,10 +384,12 @@ def means_of_replicates(values: NDArray[np.float64], replicates: int) -> NDArray
     return np.array([values[first::replicates].mean() for first in range(replicates)])
 
 
-def sample_of(pieces: Sequence[Piece]) -> Sample:
-    """Returns pieces with features as one sample."""
+def sample_of(pieces: Sequence[Piece], *, judged: bool) -> Sample:
+    """Returns pieces with features as one sample; the last column is what actions were worth, if they were judged."""
+    features = np.concatenate([piece.features for piece in pieces if piece.features is not None])
     return Sample(
         concatenate([piece.trajectories for piece in pieces]),
         np.concatenate([piece.terminated for piece in pieces if piece.terminated is not None]),
-        np.concatenate([piece.features for piece in pieces if piece.features is not None]),
+        features[:, :-1] if judged else features,
+        features[:, -1] if judged else None,
     )

@@ -29,6 +29,7 @@ from rido.storage.records import (
     COMPARISON,
     FITTED_CRITIC,
     INDEPENDENT_STARTS,
+    JUDGED_ACTIONS,
     NORMALISATION,
     NOTES,
     REMARKS,
@@ -105,7 +106,7 @@ def read_run(path: str | Path) -> RecordedRun:
         ]
     replayed, complete, strategy = replay(configuration, milestones, rounds, [starts for starts, _ in resets])
     plain = RewardMoments(configuration["horizon"], gamma=configuration["gamma"])
-    for name in (FITTED_CRITIC, AGENT_DISCOUNT, INDEPENDENT_STARTS, SOBOL_RESETS, WORKERS):
+    for name in (FITTED_CRITIC, AGENT_DISCOUNT, JUDGED_ACTIONS, INDEPENDENT_STARTS, SOBOL_RESETS, WORKERS):
         configuration.pop(name, None)
     notes, remarks = configuration.pop(NOTES, []), configuration.pop(REMARKS, [])
     normalisation = configuration.pop(NORMALISATION, "")

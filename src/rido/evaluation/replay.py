@@ -20,7 +20,7 @@ from rido.evaluation.components import Components
 from rido.evaluation.extension import ask_for_goals, recorded_goals
 from rido.evaluation.loop import make_learner, reset_reserve
 from rido.policies.base import ValueFunction
-from rido.storage.records import AGENT_DISCOUNT, INDEPENDENT_STARTS, SOBOL_RESETS, Milestone, Piece
+from rido.storage.records import AGENT_DISCOUNT, INDEPENDENT_STARTS, JUDGED_ACTIONS, SOBOL_RESETS, Milestone, Piece
 from rido.strategies import Oracle, Strategy
 from rido.strategies.names import STRATEGIES
 
@@ -84,11 +84,12 @@ def _ask_and_tell(
     if (components := Components.recorded(configuration)) is not None:
         components.serve(strategy)
     strategy.divide(replicated=configuration["starts"] == "sobol", cross_fitted=learns)
-    learner = None
+    learner, judged = None, False
     if learns:
         discount = configuration.get(AGENT_DISCOUNT)
         agent = None if discount is None else AgentCritic(ValueFunction(np.asarray, discount))
         choice = CriticChoice(configuration["critic"], extractor=FeatureExtractor(None, agent))
+        judged = bool(configuration.get(JUDGED_ACTIONS, False))
         learner = make_learner(choice, strategy, configuration[INDEPENDENT_STARTS])
     estimates: list[Estimate] = []
     starts = np.zeros(0)
@@ -106,7 +107,7 @@ def _ask_and_tell(
         groups = strategy.dealt(batch.lengths)
         strategy.tell(batch)
         if learner is not None:
-            learner.add(sample_of(pieces), groups)
+            learner.add(sample_of(pieces, judged=judged), groups)
             strategy.follow(learner.learn())
             starts = learner.starts if learner.critic() is not None else np.zeros(0)
         else:

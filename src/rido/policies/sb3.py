@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rido.policies.base import Generators, Policy, ValueFunction, call_in_blocks, steady_block
 from rido.policies.networks import Normalizer, numpy_actor
 from rido.policies.recurrent import RecurrentPolicy
-from rido.policies.sb3_values import numpy_values, torch_values, value_kind
+from rido.policies.sb3_values import numpy_advantages, numpy_values, torch_values, value_kind
 from rido.policies.tensors import sampling_from
 from rido.storage.fingerprint import fingerprint
 
@@ -146,7 +146,13 @@ class AgentPolicy(Policy):
             values = torch_values(self._network, prepared) if in_numpy is None else in_numpy(prepared)
             return values.astype(np.float64) * scale
 
-        return ValueFunction(endless, float(getattr(self.model, "gamma", 1.0)), rowwise=in_numpy is not None)
+        advantages = None
+        if in_numpy is not None and self.draws:
+            of_actions = numpy_advantages(self._network, float(getattr(self.model, "exploration_rate", 0.0)))
+            if of_actions is not None:
+                advantages = lambda o, *drawn: of_actions(self.prepare(o), *drawn).astype(np.float64) * scale  # noqa: E731
+        discount = float(getattr(self.model, "gamma", 1.0))
+        return ValueFunction(endless, discount, rowwise=in_numpy is not None, advantages=advantages)
 
     def _predict(self, prepared: Any, start: int = 0) -> NDArray[Any]:
         actions, _ = self.model.predict(prepared, deterministic=self._deterministic)

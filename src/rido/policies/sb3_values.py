@@ -3,6 +3,9 @@
 V(s) of PPO, A2C and TRPO. Off-policy agents have Q(s, a), which gives V(s) at the action that the agent takes without
 exploration: the mean over the critics of SAC, TD3 and DDPG, and over critics and quantiles of TQC; the largest Q of
 DQN. The critics' minimum, which training uses against overestimation, would be too low.
+
+Where SAC, TQC and DQN draw their actions, Q also tells what an action was worth beside the others that could have been
+drawn.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from numpy.typing import NDArray
 
 from rido.policies.networks import Floats, convert, numpy_actor, probe
 
+_DRAWN = 8  # actions whose mean Q an action of SAC or TQC is compared with: they leave 1/8 of the variance of Q
 _KINDS = ("ActorCriticPolicy", "DQNPolicy", "SACPolicy", "TD3Policy", "TQCPolicy")  # base classes with a value function
 
 
@@ -67,6 +71,41 @@ def numpy_values(policy: Any) -> Callable[[NDArray[Any]], Floats] | None:
     return values if np.allclose(values(observations), expected, rtol=1e-4, atol=1e-4) else None
 
 
+def numpy_advantages(policy: Any, exploration_rate: float) -> Callable[..., Floats] | None:
+    """Q(s, a) less its mean over the actions that the policy draws, in numpy; None where it draws none or has no Q.
+
+    The mean is exact for DQN. For SAC and TQC it comes from other actions, drawn with the generator that is given.
+
+    Args:
+        policy: A policy whose :func:`numpy_values` are known.
+        exploration_rate: Probability with which DQN draws a random action.
+
+    Returns:
+        A function of observations as the networks expect them, actions as the environment gets them and a generator.
+    """
+    match type(policy).__name__:
+        case "DQNPolicy" if exploration_rate > 0:
+            network = convert(policy.observation_space, policy.q_net.features_extractor, policy.q_net.q_net)
+
+            def of_choices(observations: NDArray[Any], actions: NDArray[Any], generator: Any) -> Floats:
+                judged = network(_rows(observations))
+                mean = (1 - exploration_rate) * judged.max(axis=1) + exploration_rate * judged.mean(axis=1)
+                found: Floats = judged[np.arange(len(judged)), actions.astype(np.int64)] - mean
+                return found
+
+            return of_choices
+        case "SACPolicy" | "TQCPolicy" if (actor := numpy_actor(policy, deterministic=False)) is not None:
+            judge = _judge(policy)
+
+            def of_samples(observations: NDArray[Any], actions: NDArray[Any], generator: Any) -> Floats:
+                drawn = (actor(observations, [generator] * len(observations)) for _ in range(_DRAWN))
+                mean: Floats = np.mean([judge(observations, other) for other in drawn], axis=0)
+                return judge(observations, actions) - mean
+
+            return of_samples
+    return None
+
+
 def _convert(policy: Any) -> Callable[[NDArray[Any]], Floats]:
     """Convert the networks; a NotImplementedError says that one is not of a known kind."""
     match type(policy).__name__:
@@ -82,22 +121,27 @@ def _convert(policy: Any) -> Callable[[NDArray[Any]], Floats]:
 
 def _judged_actions(policy: Any) -> Callable[[NDArray[Any]], Floats]:
     """Q(s, a) at the actor's own action."""
-    actor, critic = numpy_actor(policy, deterministic=True), policy.critic
+    actor = numpy_actor(policy, deterministic=True)
     if actor is None:
         raise NotImplementedError
-    actions = int(np.prod(policy.action_space.shape))
+    judge = _judge(policy)
+    return lambda observations: judge(observations, actor(observations, ()))
+
+
+def _judge(policy: Any) -> Callable[[NDArray[Any], NDArray[Any]], Floats]:
+    """Q(s, a) of an actor's critics, for actions as the environment gets them."""
+    inputs = int(np.prod(policy.action_space.shape))
     critics = [
-        convert(policy.observation_space, critic.features_extractor, network, further_inputs=actions)
-        for network in critic.q_networks
+        convert(policy.observation_space, policy.critic.features_extractor, network, further_inputs=inputs)
+        for network in policy.critic.q_networks
     ]
 
-    def values(observations: NDArray[Any]) -> Floats:
-        scaled = policy.scale_action(actor(observations, ()))
-        rows = np.concatenate([_rows(observations), _rows(scaled)], axis=1)
+    def judge(observations: NDArray[Any], actions: NDArray[Any]) -> Floats:
+        rows = np.concatenate([_rows(observations), _rows(policy.scale_action(actions))], axis=1)
         judged: Floats = np.concatenate([critic(rows) for critic in critics], axis=1).mean(axis=1)
         return judged
 
-    return values
+    return judge
 
 
 def _rows(batch: NDArray[Any]) -> Floats:

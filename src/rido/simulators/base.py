@@ -181,6 +181,7 @@ class Capabilities:
 
     Attributes:
         observes: whether it is an :class:`ObservingSimulator`, which critics need.
+        tells_actions: whether it returns actions with its observations.
         summarises: whether it is a :class:`SummarisingSimulator`.
         takes_points: whether it is a :class:`PointSimulator`: rollout, observe and starts take points that drive the
             resets.
@@ -200,6 +201,7 @@ class Capabilities:
     """
 
     observes: bool = False
+    tells_actions: bool = False
     summarises: bool = False
     takes_points: bool = False
     lockstep: bool = False

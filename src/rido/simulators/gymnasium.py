@@ -77,6 +77,7 @@ class EnvironmentsSimulator:
         """It returns observations."""
         return Capabilities(
             observes=True,
+            tells_actions=True,
             takes_points=self._envs.takes_points,
             policy=self.policy,
             load_policy=lambda: self.policy,

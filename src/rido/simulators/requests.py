@@ -56,10 +56,12 @@ def join_observed(parts: Sequence[Observed], rows: Rows) -> Observed:
     """Returns all trajectories and their observations as one batch; arguments as in :func:`join_trajectories`."""
     order = np.argsort(rows)
     steps = np.concatenate([part.trajectories.steps for part in parts])
+    actions = [part.actions for part in parts if part.actions is not None]
     return Observed(
         join_trajectories([part.trajectories for part in parts], rows),
         take(stack([part.observations for part in parts]), _reordered(steps + 1, order)),
         np.concatenate([part.terminated for part in parts])[order],
+        np.concatenate(actions)[_reordered(steps, order)] if actions else None,
     )
 
 

@@ -37,6 +37,9 @@ REWARD_RANGE = "reward_range"
 AGENT_DISCOUNT = "agent discount"
 """Name in the configuration of the discount of the agent's value function, where critics learn from it."""
 
+JUDGED_ACTIONS = "judged actions"
+"""Name in the configuration of whether the last column of the features is what actions were worth beside others."""
+
 INDEPENDENT_STARTS = "independent starts"
 """Name in the configuration of how many independent starts the resets of a critic are worth, where critics learn."""
 

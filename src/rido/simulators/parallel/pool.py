@@ -149,6 +149,7 @@ class PoolSimulator(ABC):
         assert self._ready is not None
         return Capabilities(
             observes=True,
+            tells_actions=True,
             takes_points=self._ready.takes_points,
             policy=self.policy,
             load_policy=load_policy,
