@@ -43,13 +43,13 @@ def endless(observations):
 
 
 def fitted():
-    observed = simulator().observe(np.full(20, HORIZON), range(1000, 1020))
+    observed = simulator().observe(np.full(60, HORIZON), range(1000, 1060))
     view = FeatureExtractor(simulator().observation_space, None)
     sample = Sample(observed.trajectories, observed.terminated, view(observed.observations))
     learner = Learner(
         view, members=1, groups=2, horizon=HORIZON, gamma=GAMMA, budget=100.0, resets=10_000.0, required=True
     )
-    learner.add(sample, np.arange(20) % 2)
+    learner.add(sample, np.arange(60) % 2)
     learner.learn()
     return learner.critic()
 

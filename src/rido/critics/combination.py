@@ -25,10 +25,11 @@ from rido.critics.base import Floats
 
 _FOLDS = 5
 _MARGIN = 1.25  # standard errors by which value functions must beat none, as in planning
+_LEAST_GAIN = 0.25  # share of the variance that a change must promise to take away: plans made before do not suit it
 _ROUNDS = 4  # of improving schedule and coefficients in turn
 _LEAST_SHARE = 1e-6  # of the mean weight that a step has at least, so that no count is zero
 _RIDGE = 1e-3  # of the largest eigenvalue: directions that vary less are left alone
-_LARGEST = 3.0  # coefficient, in size
+_LARGEST = 2.0  # coefficient
 
 
 def residuals(rewards: Trajectories, differences: Sequence[Trajectories], coefficients: Floats) -> Trajectories:
@@ -61,9 +62,15 @@ class Signals:
 
 
 def choose(
-    teams: Sequence[Signals], *, counts: NDArray[np.int64], budget: float, resets: float, required: bool
+    teams: Sequence[Signals],
+    *,
+    counts: NDArray[np.int64],
+    budget: float,
+    resets: float,
+    required: bool,
+    present: Sequence[int] = (),
 ) -> Floats:
-    """Coefficients of the value functions with the best lower bound of their gain over none.
+    """Coefficients of the value functions with the best lower bound of their gain over those used at present.
 
     Args:
         teams: Signals of teams whose value functions were fitted on others.
@@ -71,6 +78,8 @@ def choose(
         budget: Transitions to spend in all.
         resets: Independent starts that the critic's expectation will come from.
         required: Whether some value function must be used, also where none seems to gain.
+        present: Indices of the value functions that what was collected was planned for. Others take their place only if
+            they surely gain, because a plan for one signal may suit another badly.
     """
     size = teams[0].size
     together = {key: union([team.moments[key] for team in teams]) for key in teams[0].moments}
@@ -82,6 +91,8 @@ def choose(
     plan = partial(_schedule, costs, counts, max(budget, float(costs @ counts)))
     everything = tuple(range(1, size))
     subsets = [(), *((j,) for j in everything), *([everything] if size > 2 else [])]
+    used = tuple(j + 1 for j in present)
+    base = subsets.index(used) if used in subsets else len(subsets) - 1
     number = len(weights)
     total = weights.sum(axis=0)
     scores = np.empty((number, len(subsets)))
@@ -90,11 +101,14 @@ def choose(
         for place, subset in enumerate(subsets):
             coefficients, planned = _improve(others, plan, starts, subset)
             scores[fold, place] = _variance(weights[fold] * number, planned, starts, coefficients)
-    gains = scores - scores[:, :1]
+    gains = scores - scores[:, [base]]
     bounds = gains.mean(axis=0) + _MARGIN * gains.std(axis=0, ddof=1) / np.sqrt(number)
-    best = 1 + int(bounds[1:].argmin())
-    if not required and not bounds[best] < 0:
-        return np.zeros(size - 1)
+    means = scores.mean(axis=0)
+    sure = (bounds < 0) & (means <= (1 - _LEAST_GAIN) * means[base])
+    if required and base == 0:
+        best = 1 + int(bounds[1:].argmin())
+    else:
+        best = int(np.where(sure, bounds, np.inf).argmin()) if sure.any() else base
     return _improve(total, plan, starts, subsets[best])[0][1:]
 
 
@@ -112,6 +126,8 @@ def _improve(
     form: Floats, plan: Callable[[Floats, Floats], Floats], starts: Floats, subset: tuple[int, ...]
 ) -> tuple[Floats, Floats]:
     """Coefficients, with 1 for the rewards in front, and the counts of their schedule."""
+    from scipy.optimize import nnls  # slow to import
+
     coefficients = np.zeros(len(form))
     coefficients[0] = 1.0
     used = list(subset)
@@ -121,9 +137,11 @@ def _improve(
         matrix = form @ inverse
         matrix[1:, 1:] += starts
         values, vectors = np.linalg.eigh(matrix[np.ix_(used, used)])
-        values = np.where(values > _RIDGE * max(values[-1], 0.0), values, np.inf)
-        solved = -vectors @ ((vectors.T @ matrix[used, 0]) / values)
-        coefficients[used] = np.clip(solved, -_LARGEST, _LARGEST)
+        kept = values > _RIDGE * max(values[-1], 0.0)
+        root, vectors = np.sqrt(values[kept]), vectors[:, kept]
+        # Coefficients of at least 0, as in stacked regressions (Breiman, 1996): others fit the noise.
+        solved, _ = nnls(root[:, None] * vectors.T, -(vectors.T @ matrix[used, 0]) / root)
+        coefficients[used] = np.minimum(solved, _LARGEST)
     return coefficients, plan(form, coefficients)
 
 

@@ -110,7 +110,11 @@ class Learner:
             options: dict[str, Any] = dict(
                 counts=counts, budget=self._budget, resets=self._resets, required=self._required
             )
-            self._shares = [choose(group, **options) for group in others]
+            present = self._shares or [np.zeros(signals[0].size - 1)] * len(teams)
+            self._shares = [
+                choose(group, **options, present=np.flatnonzero(shares).tolist())
+                for group, shares in zip(others, present, strict=True)
+            ]
             if sum(shares.any() for shares in self._shares) <= len(teams) / 2:  # by chance, if most teams gain nothing
                 self._shares = [np.zeros_like(shares) for shares in self._shares]
         return [self._moments(team, group) for team in teams for group in self._groups(team)]
