@@ -100,6 +100,18 @@ class TestCombination:
         used = [choose([self.signals(functions, seed)[0]], **EVERYTHING, required=False).any() for seed in range(10)]
         assert sum(used) <= 1
 
+    def test_a_critic_that_gains_little_does_not_take_the_place_of_none_nor_none_of_it(self):
+        """A value function that explains a tenth of the variance: plans are not thrown over for it, nor for its end."""
+        rng = np.random.default_rng(7)
+        functions = [lambda f, k: 0.05 * true_value(f, k) + 0.1 * rng.normal(size=len(f))]
+        team = self.signals(functions, count=300)[0]
+        assert not choose([team], **EVERYTHING, required=False).any()
+        assert choose([team], **EVERYTHING, required=False, present=[0]).any()
+
+    def test_coefficients_are_at_least_0(self):
+        found = choose([self.signals([lambda f, k: -true_value(f, k)])[0]], **EVERYTHING, required=True)
+        np.testing.assert_array_equal(found, [0.0])
+
     def test_forms_by_polarisation_are_the_weights_of_the_combination(self):
         team, made = self.signals([true_value, lambda f, k: np.sin(f[:, 0])])
         mixed = residuals(made[0].trajectories, [one.trajectories for one in made], np.array([0.3, -0.7]))

@@ -1,9 +1,9 @@
 """The combination of several value functions that leaves the least variance, chosen by cross-validation.
 
 The residual of ``sum_j c_j V_j`` is ``R + sum_j c_j D_j`` with ``D_j = gamma V_j(s') - V_j(s)``. Its weights f_t are
-quadratic in c, and so is the variance ``sum_t f_t / n_t`` of any schedule: the best c for a schedule solves a linear
-system. Schedule and c are improved in turn; a schedule is what was collected and the best use of what is left of the
-budget. Subsets of the value functions compete on trajectories that were not used, as plans do in
+quadratic in c, and so is the variance ``sum_t f_t / n_t`` of any schedule: the best c for a schedule solves a
+least-squares problem. Schedule and c are improved in turn; a schedule is what was collected and the best use of what is
+left of the budget. Subsets of the value functions compete on trajectories that were not used, as plans do in
 :mod:`rido.strategies.planning`; no value function at all is one of them.
 """
 
