@@ -25,7 +25,7 @@ from rido.critics.base import Floats
 
 _FOLDS = 5
 _MARGIN = 1.25  # standard errors by which value functions must beat none, as in planning
-_LEAST_GAIN = 0.25  # share of the variance that a change must promise to take away: plans made before do not suit it
+_LEAST_GAIN = 0.25  # share of the variance that a change must surely take away: plans made before do not suit it
 _ROUNDS = 4  # of improving schedule and coefficients in turn
 _LEAST_SHARE = 1e-6  # of the mean weight that a step has at least, so that no count is zero
 _RIDGE = 1e-3  # of the largest eigenvalue: directions that vary less are left alone
@@ -103,12 +103,11 @@ def choose(
             scores[fold, place] = _variance(weights[fold] * number, planned, starts, coefficients)
     gains = scores - scores[:, [base]]
     bounds = gains.mean(axis=0) + _MARGIN * gains.std(axis=0, ddof=1) / np.sqrt(number)
-    means = scores.mean(axis=0)
-    sure = (bounds < 0) & (means <= (1 - _LEAST_GAIN) * means[base])
+    best = int(bounds.argmin())
     if required and base == 0:
         best = 1 + int(bounds[1:].argmin())
-    else:
-        best = int(np.where(sure, bounds, np.inf).argmin()) if sure.any() else base
+    elif bounds[best] > -_LEAST_GAIN * scores[:, base].mean():
+        best = base
     return _improve(total, plan, starts, subsets[best])[0][1:]
 
 

@@ -146,13 +146,16 @@ class AgentPolicy(Policy):
             values = torch_values(self._network, prepared) if in_numpy is None else in_numpy(prepared)
             return values.astype(np.float64) * scale
 
-        advantages = None
+        judge = None
         if in_numpy is not None and self.draws:
-            of_actions = numpy_advantages(self._network, float(getattr(self.model, "exploration_rate", 0.0)))
-            if of_actions is not None:
-                advantages = lambda o, *drawn: of_actions(self.prepare(o), *drawn).astype(np.float64) * scale  # noqa: E731
+            judge = numpy_advantages(self._network, float(getattr(self.model, "exploration_rate", 0.0)))
+
+        def advantages(observations: Any, actions: NDArray[Any], generator: np.random.Generator) -> NDArray[np.float64]:
+            assert judge is not None
+            return judge(self.prepare(observations), actions, generator).astype(np.float64) * scale
+
         discount = float(getattr(self.model, "gamma", 1.0))
-        return ValueFunction(endless, discount, rowwise=in_numpy is not None, advantages=advantages)
+        return ValueFunction(endless, discount, in_numpy is not None, None if judge is None else advantages)
 
     def _predict(self, prepared: Any, start: int = 0) -> NDArray[Any]:
         actions, _ = self.model.predict(prepared, deterministic=self._deterministic)
