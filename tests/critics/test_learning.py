@@ -143,7 +143,7 @@ class TestLearner:
         assert not np.array_equal(made[0]._coefficients[1][0], made[1]._coefficients[1][0])
 
     def test_start_values_and_residuals_add_up_to_the_returns(self):
-        one, sample, groups = learner(), walks(np.random.default_rng(4), 90), np.arange(90) % 3
+        one, sample, groups = learner(required=True), walks(np.random.default_rng(4), 90), np.arange(90) % 3
         one.add(sample, groups)
         moments = one.learn()
         assert one.critic() is not None and one.critic().name == "fit"
@@ -157,7 +157,7 @@ class TestLearner:
         """Variance of the residuals of 300 walks over that of 30."""
         errors = []
         for count in (30, 300):
-            one, rng = learner(), np.random.default_rng(7)
+            one, rng = learner(required=True), np.random.default_rng(7)
             one.add(walks(rng, count), np.arange(count) % 3)
             one.learn()
             fresh = walks(np.random.default_rng(8), 400)
