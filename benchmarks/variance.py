@@ -2,11 +2,11 @@
 
 Made by ``python benchmarks/variance.py --output results/variance.md --workers 2``: real runs of ``rido.evaluate``, with
 its own planning. ``--sections pendulum`` makes some tables again and keeps the others; every cell is kept in
-``--cells``, so that a run that was stopped goes on. ``--quick`` is the short form that a test runs. Pendulum and
-Swimmer are played by agents of the RL Baselines3 Zoo, which are in the folder that RIDO_AGENTS names, the others by
-those that ship with rido. Truths come from many trajectories that start from Sobol points, or from the closed form for
-LQG; the error of a truth is taken off. Uniform's variance is that of a return over the number of full-length
-trajectories.
+``--cells``, so that a run that was stopped goes on, and ``--stored`` makes tables of those that there are. ``--quick``
+is the short form that a test runs. Pendulum and Swimmer are played by agents of the RL Baselines3 Zoo, which are in the
+folder that RIDO_AGENTS names, the others by those that ship with rido. Truths come from many trajectories that start
+from Sobol points, or from the closed form for LQG; the error of a truth is taken off. Uniform's variance is that of a
+return over the number of full-length trajectories.
 """
 
 import json
@@ -52,7 +52,7 @@ class Case:
     horizon: int
     gamma: float
     budget: int
-    repetitions: int  # half as many for "auto" alone, which takes long
+    repetitions: int
     truth: int  # trajectories that the truth comes from
     methods: tuple[str, ...] = tuple(METHODS)
 
@@ -60,20 +60,17 @@ class Case:
     def label(self):
         return f"{self.agent}, T = {self.horizon}, gamma {self.gamma:g}"
 
-    def seeds(self, method):
-        return range(max(2, self.repetitions // 2) if method == "auto" else self.repetitions)
-
 
 SECTIONS = {
     "pendulum": ("Pendulum", [Case("pendulum", 200, gamma, 20_000, 200, 8192) for gamma in (0.9, 0.99, 1.0)]),
     "swimmer": (
         "Swimmer",
-        [Case("swimmer", 200, 1.0, 20_000, 200, 2048), Case("swimmer", 200, 0.99, 20_000, 100, 2048)],
+        [Case("swimmer", 200, gamma, 20_000, 200, 2048) for gamma in (1.0, 0.99)],
     ),
     "reacher": ("Reacher", [Case("reacher", 50, 1.0, 5_000, 200, 65_536)]),
     "chaotic": (
         "HalfCheetah and Ant",
-        [Case("halfcheetah", 200, 0.99, 20_000, 100, 1024), Case("ant", 200, 0.99, 20_000, 20, 1024)],
+        [Case("halfcheetah", 200, 0.99, 20_000, 200, 1024), Case("ant", 200, 0.99, 20_000, 20, 1024)],
     ),
     "lqg": (
         "LQG: bias and coverage",
@@ -109,10 +106,15 @@ def truth_of(case):
     return float(returns.mean()), float(returns.var(ddof=1)), float(means.var(ddof=1) / REPLICATES)
 
 
+def path_of(case, method, seed, folder):
+    """The file of a cell."""
+    return folder / re.sub(r"\W+", "-", f"{case.label} {case.budget} {method} {seed}.json")
+
+
 def run_cell(task):
     """Runs one repetition of one method, or the truth of a case."""
-    case, method, seed, folder = task
-    path = folder / re.sub(r"\W+", "-", f"{case.label} {case.budget} {method} {seed}.json")
+    case, method, seed, _ = task
+    path = path_of(*task)
     if not path.exists():
         warnings.simplefilter("ignore")
         if method == "truth":
@@ -149,15 +151,18 @@ def uniform_over_mse(case, values, found):
 def page(cases, found):
     """A table: what each method leaves of uniform's error."""
     text = [
-        "| case | budget | runs | method | uniform's variance over MSE | over mean SE^2 | mean error, SE | "
-        "95% interval holds | critic used | resets |",
-        rule(10),
+        "| case | budget | runs | method | uniform's variance over MSE | over mean SE^2 | over median SE^2 | "
+        "mean error, SE | 95% interval holds | critic used | resets |",
+        rule(11),
     ]
     for case in cases:
         truth, variance, noise = found[case, "truth", 0]
         uniform = variance * case.horizon / case.budget
         for method in case.methods:
-            runs = np.array([found[case, method, seed] for seed in case.seeds(method)], dtype=float)
+            runs = [found[case, method, seed] for seed in range(case.repetitions) if (case, method, seed) in found]
+            if len(runs) < 2:
+                continue
+            runs = np.array(runs, dtype=float)
             values, errors, low, high, used, resets = runs.T
             off = values - truth
             cells = [
@@ -167,6 +172,7 @@ def page(cases, found):
                 method,
                 uniform_over_mse(case, values, found),
                 f"{uniform / (errors**2).mean():.3g}",
+                f"{uniform / np.median(errors**2):.3g}",
                 f"{off.mean() / math.hypot(off.std(ddof=1) / math.sqrt(len(off)), math.sqrt(noise)):+.1f}",
                 f"{np.mean((low < truth) & (truth < high)):.3f}",
                 f"{used.mean():.2f}",
@@ -176,7 +182,7 @@ def page(cases, found):
     return "\n".join(text)
 
 
-def made(names, pool, folder, *, quick):
+def made(names, pool, folder, *, quick, stored):
     for name in names:
         title, cases = SECTIONS[name]
         if quick:
@@ -185,7 +191,11 @@ def made(names, pool, folder, *, quick):
             ]
         tasks = [(case, "truth", 0, folder) for case in cases]
         tasks += [
-            (case, method, seed, folder) for case in cases for method in case.methods for seed in case.seeds(method)
+            (case, method, seed, folder)
+            for case in cases
+            for method in case.methods
+            for seed in range(case.repetitions)
+            if not stored or path_of(case, method, seed, folder).exists()
         ]
         yield title, page(cases, dict(pool.imap_unordered(run_cell, tasks)))
 
@@ -193,12 +203,13 @@ def made(names, pool, folder, *, quick):
 def main(arguments=None):
     parser = study_parser(__doc__, SECTIONS)
     parser.add_argument("--cells", type=Path, default=Path("/tmp/rido-variance"))
+    parser.add_argument("--stored", action="store_true", help="tables of the cells that there are, without others")
     options = parser.parse_args(arguments)
     folder = options.cells / ("quick" if options.quick else "full")
     folder.mkdir(parents=True, exist_ok=True)
     head = f"# Sobol starts and critics that keep learning\n\n{' '.join(__doc__.split())}\n"
     with get_context("forkserver").Pool(options.workers) as pool:
-        new = made(options.sections, pool, folder, quick=options.quick)
+        new = made(options.sections, pool, folder, quick=options.quick, stored=options.stored)
         update(options.output, new, head=head, headings=[title for title, _ in SECTIONS.values()])
 
 
