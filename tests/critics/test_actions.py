@@ -21,15 +21,14 @@ def runs(policy, count, **settings):
 
 
 def test_the_estimate_is_unbiased_and_most_of_the_variance_of_actions_is_gone():
-    """100 runs each. By chance a mean is off by 4.5 standard errors in one of 100,000 tests."""
+    """By chance the mean of 30 runs is off by 4.5 standard errors in one of 10,000 tests, and 7 intervals miss."""
     truth = 13.0 * DISCOUNTS.sum()
-    told, untold = runs(Drawing(), 100), runs(Drawing(tells=False), 100)
+    told, untold = runs(Drawing(), 30), runs(Drawing(tells=False), 10)
     values = np.array([run.value for run in told])
-    assert abs(values.mean() - truth) < 4.5 * values.std(ddof=1) / 10
-    covered = np.mean([low < truth < high for low, high in (run.interval() for run in told)])
-    assert covered > 0.87  # of 0.95: less by chance in one of 1,000
+    assert abs(values.mean() - truth) < 4.5 * values.std(ddof=1) / np.sqrt(values.size)
+    assert sum(low < truth < high for low, high in (run.interval() for run in told)) > 23
     plain, helped = (np.mean([run.standard_error**2 for run in found]) for found in (untold, told))
-    assert helped < 0.45 * plain  # other actions leave a quarter of the variance of actions
+    assert helped < 0.6 * plain  # other actions leave a quarter of the variance of actions
 
 
 def test_workers_and_resumed_runs_say_the_same(tmp_path):
