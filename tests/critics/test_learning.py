@@ -108,6 +108,10 @@ class TestCombination:
         assert not choose([team], **EVERYTHING, required=False).any()
         assert choose([team], **EVERYTHING, required=False, present=[0]).any()
 
+    def test_a_value_function_that_never_varies_counts_nothing(self):
+        found = choose([self.signals([lambda f, k: np.zeros(len(f))])[0]], **EVERYTHING, required=True)
+        np.testing.assert_array_equal(found, [0.0])
+
     def test_coefficients_are_at_least_0(self):
         found = choose([self.signals([lambda f, k: -true_value(f, k)])[0]], **EVERYTHING, required=True)
         np.testing.assert_array_equal(found, [0.0])

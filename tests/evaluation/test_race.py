@@ -5,6 +5,8 @@ import pytest
 
 import rido
 from rido.core.trajectories import Trajectories
+from rido.evaluation.paired import PairedRewards
+from rido.strategies.division import Division
 
 
 def run(race, rewards, rng, *, steps=None):
@@ -149,3 +151,14 @@ def test_equal_returns_from_different_steps_have_no_winner():
 
     for _ in range(10):
         assert not run(rido.Race("ab", horizon=20, budget=1200, gamma=1.0), rewards, rng).decided
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_the_value_without_its_error_is_that_of_the_estimate(members):
+    rng, lengths = np.random.default_rng(0), np.repeat([6, 4, 2], [20, 13, 31])
+    rewards = PairedRewards(["a", "b"], horizon=6, gamma=0.9, division=Division(2, members))
+    for _ in range(2):
+        told = {name: Trajectories(rng.normal(size=(64, 6)), lengths) for name in ("a", "b")}
+        rewards.add(told, rng.integers(2 * members, size=64))
+    for name in ("a", "b"):
+        assert rewards.value(name) == pytest.approx(rewards.estimate(name).value, rel=1e-12)

@@ -77,7 +77,7 @@ def choose(
         counts: Samples of each step that all teams together have.
         budget: Transitions to spend in all.
         resets: Independent starts that the critic's expectation will come from.
-        required: Whether some value function must be used, also where none seems to gain.
+        required: Whether to choose among the value functions also where none seems to gain. Coefficients may be 0.
         present: Indices of the value functions that what was collected was planned for. Others take their place only if
             they surely gain, because a plan for one signal may suit another badly.
     """
@@ -137,6 +137,9 @@ def _improve(
         matrix[1:, 1:] += starts
         values, vectors = np.linalg.eigh(matrix[np.ix_(used, used)])
         kept = values > _RIDGE * max(values[-1], 0.0)
+        if not kept.any():  # none of them varies; nnls() of an empty matrix is undefined
+            coefficients[used] = 0.0
+            break
         root, vectors = np.sqrt(values[kept]), vectors[:, kept]
         # Coefficients of at least 0, as in stacked regressions (Breiman, 1996): others fit the noise.
         solved, _ = nnls(root[:, None] * vectors.T, -(vectors.T @ matrix[used, 0]) / root)

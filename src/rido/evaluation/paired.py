@@ -135,13 +135,14 @@ class PairedRewards:
 
     def value(self, name: str) -> float:
         """Returns the estimated return of a policy, without its error."""
-        found = []
-        for group, sums in zip(self._groups, self._sums[name], strict=True):
-            counts = group[name].counts(self.horizon) if name in group else np.zeros(1)
-            if counts[-1]:
-                with np.errstate(over="ignore", invalid="ignore"):
-                    found.append(float(discount_factors(self.horizon, self.gamma) @ (sums / counts)))
-        return math.fsum(found) / len(found)
+        none = np.zeros(self.horizon, dtype=np.int64)
+        counts = np.array([group[name].counts(self.horizon) if name in group else none for group in self._groups])
+        teams = (self._division.teams, self._division.members, self.horizon)
+        counts, sums = (each.reshape(teams).sum(axis=1) for each in (counts, self._sums[name]))
+        usable = counts[:, -1] > 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            means = sums[usable] / counts[usable]
+            return float((means @ discount_factors(self.horizon, self.gamma)).mean())
 
     def estimate(self, name: str) -> Estimate:
         """Estimates the return of a policy."""
