@@ -3,15 +3,14 @@
 Made by ``python benchmarks/variance.py --output results/variance.md --workers 2``: real runs of ``rido.evaluate``, with
 its own planning. ``--sections pendulum`` makes some tables again and keeps the others; every cell is kept in
 ``--cells``, so that a run that was stopped goes on, and ``--stored`` makes tables of those that there are. ``--quick``
-is the short form that a test runs. Pendulum and Swimmer are played by agents of the RL Baselines3 Zoo, which are in the
-folder that RIDO_AGENTS names, the others by those that ship with rido. Truths come from many trajectories that start
-from Sobol points, or from the closed form for LQG; the error of a truth is taken off. Uniform's variance is that of a
-return over the number of full-length trajectories.
+is the short form that a test runs. Agents are those of the RL Baselines3 Zoo, which are in the folder that RIDO_AGENTS
+names; Reacher is played by the agent that ships with rido, CartPole by a controller that errs now and then. Truths come
+from many trajectories that start from Sobol points, or from the closed form for LQG; the error of a truth is taken off.
+Uniform's variance is that of a return over the number of full-length trajectories.
 """
 
 import json
 import math
-import os
 import re
 import warnings
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from critic import AGENTS, ENVIRONMENTS, balance
 from sections import row, rule, study_parser, update
 
 import rido
@@ -29,11 +29,6 @@ from rido.simulators.envs import lqg
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.sobol import SobolPoints
 
-AGENTS = Path(os.environ.get("RIDO_AGENTS", Path(__file__).parents[2] / "shared" / "agents"))
-ZOO = {  # agents of the RL Baselines3 Zoo; others ship with rido
-    "pendulum": ("Pendulum-v1", "ppo/Pendulum-v1/Pendulum-v1.zip"),
-    "swimmer": ("Swimmer-v5", "trpo/Swimmer-v3/Swimmer-v3.zip"),
-}
 REPLICATES = 16  # of the sequences that truths come from
 METHODS = {
     "plain episodes": {"strategy": "uniform"},
@@ -42,6 +37,7 @@ METHODS = {
     "auto": {"critic": "auto"},
     "Sobol, auto": {"starts": "sobol", "critic": "auto"},
 }
+RANDOM, CRITICS = ("plain episodes", "default", "Sobol", "Sobol, auto"), ("default", "auto")
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ class Case:
     gamma: float
     budget: int
     repetitions: int
-    truth: int  # trajectories that the truth comes from
+    truth: int  # trajectories that the truth comes from; 0 where it is known or not needed
     methods: tuple[str, ...] = tuple(METHODS)
 
     @property
@@ -62,15 +58,23 @@ class Case:
 
 
 SECTIONS = {
-    "pendulum": ("Pendulum", [Case("pendulum", 200, gamma, 20_000, 200, 8192) for gamma in (0.9, 0.99, 1.0)]),
+    "pendulum": ("Pendulum", [Case("Pendulum", 200, gamma, 20_000, 200, 8192, RANDOM) for gamma in (0.9, 0.99, 1.0)]),
     "swimmer": (
         "Swimmer",
-        [Case("swimmer", 200, gamma, 20_000, 200, 2048) for gamma in (1.0, 0.99)],
+        [Case("Swimmer", 200, 1.0, 20_000, 200, 2048, RANDOM), Case("Swimmer", 200, 0.99, 20_000, 200, 2048)],
     ),
-    "reacher": ("Reacher", [Case("reacher", 50, 1.0, 5_000, 200, 65_536)]),
+    "reacher": ("Reacher", [Case("reacher", 50, 1.0, 5_000, 200, 65_536, RANDOM)]),
     "chaotic": (
         "HalfCheetah and Ant",
-        [Case("halfcheetah", 200, 0.99, 20_000, 200, 1024), Case("ant", 200, 0.99, 20_000, 20, 1024)],
+        [Case("HalfCheetah", 200, 0.99, 20_000, 200, 2048), Case("Ant", 200, 0.99, 20_000, 200, 2048)],
+    ),
+    "critics": (
+        '"auto" against none',
+        [
+            Case(agent, horizon, gamma, 50 * horizon, 60, 0, CRITICS)
+            for agent, (_, _, horizon, _, _) in ENVIRONMENTS.items()
+            for gamma in (0.9, 0.99)
+        ],
     ),
     "lqg": (
         "LQG: bias and coverage",
@@ -83,9 +87,9 @@ def environment(case):
     """The environment and the policy of a case."""
     if case.agent == "lqg":
         return "rido/LQG-v0", None, {}
-    if case.agent in ZOO:
-        env, path = ZOO[case.agent]
-        return env, AGENTS / path, {}
+    if case.agent in ENVIRONMENTS:
+        env, path, _, _, kwargs = ENVIRONMENTS[case.agent]
+        return env, balance if path is None else AGENTS / path, kwargs
     agent = MlpPolicy.load(shipped_agent(f"rido:{case.agent}"))
     return agent.about["env"], agent, agent.about.get("env_kwargs", {})
 
@@ -148,7 +152,40 @@ def uniform_over_mse(case, values, found):
     return f"{ratio:.3g} ± {ratio * error / mse:.2g}"
 
 
-def page(cases, found):
+def against_none(cases, found):
+    """A table: what "auto" leaves of the error without a critic, with the same seeds."""
+    text = [
+        "Real runs with the same seeds. Ratios below 1 are gains. The spread is the variance of the values over runs.",
+        "",
+        "| case | budget | runs | SE^2, auto over none | spread, auto over none | critic used | resets |",
+        rule(7),
+    ]
+    for case in cases:
+        seeds = [s for s in range(case.repetitions) if all((case, method, s) in found for method in CRITICS)]
+        if len(seeds) < 2:
+            continue
+        none, auto = (np.array([found[case, method, s] for s in seeds], dtype=float).T for method in CRITICS)
+        cells = [
+            case.label,
+            f"{case.budget:,}",
+            len(seeds),
+            ratio_of_means(auto[1] ** 2, none[1] ** 2),
+            ratio_of_means((auto[0] - auto[0].mean()) ** 2, (none[0] - none[0].mean()) ** 2),
+            f"{auto[4].mean():.2f}",
+            f"{auto[5].mean():,.0f}",
+        ]
+        text.append(row(*cells))
+    return "\n".join(text)
+
+
+def ratio_of_means(above, below):
+    """The ratio of two means over the same seeds, and its standard error."""
+    ratio = above.mean() / below.mean()
+    error = (above - ratio * below).std(ddof=1) / below.mean() / math.sqrt(above.size)
+    return f"{ratio:.3f} ± {error:.3f}"
+
+
+def against_uniform(cases, found):
     """A table: what each method leaves of uniform's error."""
     text = [
         "| case | budget | runs | method | uniform's variance over MSE | over mean SE^2 | over median SE^2 | "
@@ -189,7 +226,7 @@ def made(names, pool, folder, *, quick, stored):
             cases = [
                 replace(case, budget=20 * case.horizon, repetitions=2, truth=min(64, case.truth)) for case in cases[:1]
             ]
-        tasks = [(case, "truth", 0, folder) for case in cases]
+        tasks = [(case, "truth", 0, folder) for case in cases if case.truth or case.agent == "lqg"]
         tasks += [
             (case, method, seed, folder)
             for case in cases
@@ -197,6 +234,7 @@ def made(names, pool, folder, *, quick, stored):
             for seed in range(case.repetitions)
             if not stored or path_of(case, method, seed, folder).exists()
         ]
+        page = against_none if name == "critics" else against_uniform
         yield title, page(cases, dict(pool.imap_unordered(run_cell, tasks)))
 
 

@@ -9,7 +9,7 @@ from rido.critics.base import signal_of_values
 from rido.critics.combination import Signals, choose, residuals
 from rido.critics.features import FeatureExtractor, Sample
 from rido.critics.learning import Learner
-from rido.critics.regression import Basis, Normal
+from rido.critics.regression import _PENALTIES, Basis, Normal, fit
 
 HORIZON, GAMMA = 8, 0.9
 EVERYTHING = dict(counts=np.ones(HORIZON, dtype=int), budget=1000.0, resets=1e9)  # is still to be collected
@@ -70,6 +70,31 @@ class TestRegression:
         states, to_go = np.linspace(-2, 2, 9)[:, None], np.full(9, HORIZON)
         slope, _ = np.polyfit(true_value(states, to_go), basis.value(found, states, to_go), 1)
         assert 0.7 < slope < 1.2  # without the value of their ends it would be 0.3
+
+    @pytest.mark.parametrize(("noise", "best"), [(0.0, 1e-7), (30.0, 1e-3)])
+    def test_the_penalty_is_the_best_for_parts_left_out(self, noise, best):
+        """Of rewards that states tell, the least penalty; of noise, the largest. Errors are those of single rows."""
+        rng, half = np.random.default_rng(3), np.arange(60) % 2 == 0
+        states = np.repeat(rng.normal(size=(60, 1)), HORIZON + 1, axis=1)  # stay as they begin
+        rewards = np.sin(2 * states[:, 1:]) + noise * rng.normal(size=(60, HORIZON))
+        lengths = np.full(60, HORIZON)
+        whole = Sample(rido.Trajectories(rewards, lengths), np.zeros(60, dtype=bool), states.reshape(-1, 1))
+        basis = Basis(whole, 1.5, agent_value=False, horizon=HORIZON, gamma=GAMMA)
+        samples = [whole.select(half), whole.select(~half)]
+        parts = [Normal.of(basis, sample, 0) for sample in samples]
+        errors = []
+        for penalty in _PENALTIES:
+            total = 0.0
+            for part, sample in zip(parts[::-1], samples, strict=True):
+                to_go = sample.to_go(HORIZON)
+                rows, rewards = to_go > 0, sample.trajectories.rewards
+                values = basis.value(part.solve(basis.free, penalty), sample.features[rows], to_go[rows])
+                discounts = GAMMA ** np.arange(HORIZON)
+                returns = np.array([r[t:] @ discounts[: HORIZON - t] for r in rewards for t in range(HORIZON)])
+                total += GAMMA ** ((HORIZON - to_go[rows]) / 2) @ (values - returns) ** 2
+            errors.append(total)
+        assert _PENALTIES[int(np.argmin(errors))] == best
+        np.testing.assert_array_equal(fit(parts, basis.free), (parts[0] + parts[1]).solve(basis.free, best))
 
 
 class TestCombination:

@@ -25,9 +25,9 @@ from rido.core.trajectories import Trajectories, concatenate
 from rido.critics.base import Critic, Floats, Steps, signal_of_values
 from rido.critics.combination import Signals, choose, residuals
 from rido.critics.features import FeatureExtractor, Sample
-from rido.critics.regression import Basis, Normal
+from rido.critics.regression import Basis, Normal, fit
 
-_SETTINGS = ((1.5, 3e-4), (4.0, 1e-3))  # length scale and penalty of each regression
+_SCALES = (0.5, 1.5)  # length scale of each regression
 _ACTIONS = 1  # place of the control variate for actions, between the agent's value and the regressions
 _MOST_ROWS = 300_000  # rows of features that are fitted on; later ones change a critic hardly
 _GROWTH = 1.3  # critics are fitted again when the rows have grown by this factor
@@ -64,9 +64,9 @@ class Learner:
         self._budget, self._resets, self._required = budget, resets, required
         self._samples: list[list[Sample]] = [[] for _ in range(groups)]
         self._applied: list[list[_Applied]] = [[] for _ in range(groups)]  # to the first samples
-        self._sums: list[list[Normal]] = [[] for _ in range(groups // members)]  # by team and setting
+        self._sums: list[list[Normal]] = [[] for _ in range(groups // members)]  # by team and length scale
         self._bases: list[Basis] = []
-        self._coefficients: list[list[Floats]] = []  # by team and setting
+        self._coefficients: list[list[Floats]] = []  # by team and length scale
         self._shares: list[Floats] = []  # of each value function in a team's critic
         self._unit = self._rows = self._fitted_rows = 0
 
@@ -76,8 +76,7 @@ class Learner:
             self._unit = excess_exponent(float(np.abs(sample.trajectories.flat).max()))
             settings: dict[str, Any] = dict(horizon=self._horizon, gamma=self._gamma)
             self._bases = [
-                Basis(sample, scale, agent_value=self._extractor.agent is not None, **settings)
-                for scale, _ in _SETTINGS
+                Basis(sample, scale, agent_value=self._extractor.agent is not None, **settings) for scale in _SCALES
             ]
         for group in np.unique(groups).tolist():
             part = sample.select(groups == group)
@@ -137,14 +136,14 @@ class Learner:
     @property
     def fitted(self) -> bool:
         """Whether a regression is part of some team's critic, not the agent's value alone."""
-        return any(shares[-len(_SETTINGS) :].any() for shares in self._shares)
+        return any(shares[-len(_SCALES) :].any() for shares in self._shares)
 
     def values(self, features: Floats, steps_to_go: Steps) -> Floats:
         """The mean of the teams' critics at rows of features."""
         shares, total = np.array(self._shares), np.zeros(len(features))
         for place, basis in enumerate(self._bases):
             mean = np.mean(
-                [s[-len(_SETTINGS) + place] * c[place] for s, c in zip(shares, self._coefficients, strict=True)], axis=0
+                [s[-len(_SCALES) + place] * c[place] for s, c in zip(shares, self._coefficients, strict=True)], axis=0
             )
             total += scaled(basis.value(mean, features, steps_to_go), self._unit)
         if self._extractor.agent is not None:
@@ -165,11 +164,11 @@ class Learner:
         return moments
 
     def _fit(self, others: Sequence[Sequence[Normal]]) -> list[Floats]:
-        """Coefficients of the regression on other teams, for each setting."""
+        """Coefficients of the regression on other teams, for each length scale."""
         found = []
-        for basis, (_, penalty), sums in zip(self._bases, _SETTINGS, zip(*others, strict=True), strict=True):
-            solved = sum(sums[1:], sums[0]).solve(basis.free, penalty)
-            found.append(np.zeros(basis.free.size) if solved is None or not np.isfinite(solved).all() else solved)
+        for basis, sums in zip(self._bases, zip(*others, strict=True), strict=True):
+            solved = fit(sums, basis.free)
+            found.append(solved if np.isfinite(solved).all() else np.zeros(basis.free.size))
         return found
 
     def _apply(self, team: int, sample: Sample) -> _Applied:
