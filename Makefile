@@ -1,6 +1,9 @@
 PYTHON ?= python3
 BIN = .venv/bin
 
+# Tests start hundreds of processes that import torch, JAX or Ray, which takes twice as long where no bytecode is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: test tests smoke lint packages chromium wheel docs benchmarks clean
 
 # The type checker, which takes one core for half a minute, runs beside the tests.
