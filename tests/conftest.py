@@ -13,7 +13,21 @@ settings.register_profile("rido", deadline=None, derandomize=True)
 settings.load_profile("rido")
 
 
-_LONGEST = ("test_reproduce", "test_docs", "test_ray", "test_critics", "test_benchmark", "test_trust", "test_processes")
+_LONGEST = (
+    "test_ray",  # waits most of its time
+    "test_reproduce",
+    "test_docs",
+    "test_critics",
+    "test_simulator",
+    "test_faults",
+    "test_evaluation",
+    "test_together",
+    "test_evaluate",
+    "test_processes",
+    "test_benchmark",
+    "test_sobol",
+    "test_runfile",
+)
 
 
 def pytest_collection_modifyitems(items):
