@@ -227,13 +227,14 @@ def made(names, pool, folder, *, quick, stored):
                 replace(case, budget=20 * case.horizon, repetitions=2, truth=min(64, case.truth)) for case in cases[:1]
             ]
         tasks = [(case, "truth", 0, folder) for case in cases if case.truth or case.agent == "lqg"]
-        tasks += [
+        runs = [
             (case, method, seed, folder)
             for case in cases
             for method in case.methods
             for seed in range(case.repetitions)
             if not stored or path_of(case, method, seed, folder).exists()
         ]
+        tasks += sorted(runs, key=lambda task: task[2])  # a study that is stopped has as many runs of each method
         page = against_none if name == "critics" else against_uniform
         yield title, page(cases, dict(pool.imap_unordered(run_cell, tasks)))
 

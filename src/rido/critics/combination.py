@@ -107,7 +107,7 @@ def choose(
     if required and base == 0:
         best = 1 + int(bounds[1:].argmin())
     elif bounds[best] > -_LEAST_GAIN * scores[:, base].mean():
-        best = base
+        best = 0 if gains[:, 0].mean() < 0 and not required else base
     return _improve(total, plan, starts, subsets[best])[0][1:]
 
 

@@ -114,7 +114,9 @@ class Learner:
                 choose(group, **options, present=np.flatnonzero(shares).tolist())
                 for group, shares in zip(others, present, strict=True)
             ]
-            if sum(shares.any() for shares in self._shares) <= len(teams) / 2:  # by chance, if most teams gain nothing
+            used = sum(bool(shares.any()) for shares in self._shares)
+            # By chance, if not all teams gain at first, or if most do not later.
+            if used < len(teams) and (used <= len(teams) / 2 or not any(shares.any() for shares in present)):
                 self._shares = [np.zeros_like(shares) for shares in self._shares]
         return [self._moments(team, group) for team in teams for group in self._groups(team)]
 
