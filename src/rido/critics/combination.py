@@ -79,7 +79,8 @@ def choose(
         resets: Independent starts that the critic's expectation will come from.
         required: Whether to choose among the value functions also where none seems to gain. Coefficients may be 0.
         present: Indices of the value functions that what was collected was planned for. Others take their place only if
-            they surely gain, because a plan for one signal may suit another badly.
+            they surely gain, because a plan for one signal may suit another badly. None takes it also where it only
+            looks better: what was taken up by chance is given up while little is planned for it.
     """
     size = teams[0].size
     together = {key: union([team.moments[key] for team in teams]) for key in teams[0].moments}
