@@ -29,6 +29,7 @@ from rido.simulators.envs import lqg
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.sobol import SobolPoints
 
+GOALS = "What was asked for, and what was reached"  # a section that is written by hand and kept
 REPLICATES = 16  # of the sequences that truths come from
 METHODS = {
     "plain episodes": {"strategy": "uniform"},
@@ -249,7 +250,8 @@ def main(arguments=None):
     head = f"# Sobol starts and critics that keep learning\n\n{' '.join(__doc__.split())}\n"
     with get_context("forkserver").Pool(options.workers) as pool:
         new = made(options.sections, pool, folder, quick=options.quick, stored=options.stored)
-        update(options.output, new, head=head, headings=[title for title, _ in SECTIONS.values()])
+        headings = [GOALS, *(title for title, _ in SECTIONS.values())]
+        update(options.output, new, head=head, headings=headings)
 
 
 if __name__ == "__main__":
