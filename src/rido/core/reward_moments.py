@@ -53,6 +53,30 @@ class RewardMoments(Moments):
         # Rows grouped by the number of bits of their length, so that padding at most doubles the memory.
         self._blocks: dict[int, list[tuple[Array, NDArray[np.int64]]]] = {}
 
+    @classmethod
+    def of_signal(
+        cls, parts: "Sequence[RewardMoments]", factors: Sequence[float], taken: NDArray[np.int64]
+    ) -> "RewardMoments":
+        """Returns the moments of a sum of rewards of paired trajectories, each times its factor.
+
+        Args:
+            parts: trajectories that were told in the same order and with the same lengths; some may have only the
+                first rounds, and the signal has those that all have.
+            factors: of each part.
+            taken: trajectories of the signal that took each step.
+        """
+        made = cls(parts[0].horizon, gamma=parts[0].gamma)
+        for bit in sorted(set.intersection(*(set(part._blocks) for part in parts))):
+            blocks = [part._joined(bit) for part in parts]
+            lengths = min((lengths for _, lengths in blocks), key=len)
+            rows = _combined([rows[: lengths.size] for rows, _ in blocks], factors)
+            made._planned += count_reached(lengths, made.horizon)
+            made._add_block(bit, rows, lengths)
+        if not np.isfinite(made._largest).all():
+            raise ValueError("differences of rewards must be finite, but they overflow float64: rescale the rewards")
+        made._taken = taken
+        return made
+
     def empty(self) -> Self:
         return type(self)(self.horizon, gamma=self.gamma, metric=self._metric)
 
@@ -71,11 +95,14 @@ class RewardMoments(Moments):
                 rows = np.ascontiguousarray(np.moveaxis(rows, -1, 0))
             if self._sums.ndim < rows.ndim - 1:
                 self._sums, self._largest = np.zeros((2, len(rows), self.horizon))
-            largest = self._largest[..., : rows.shape[-1]]
-            np.maximum(largest, np.maximum(rows.max(axis=-2), -rows.min(axis=-2)), out=largest)
-            with np.errstate(over="ignore", invalid="ignore"):
-                self._sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
-            self._blocks.setdefault(bit, []).append((rows, part.lengths))
+            self._add_block(bit, rows, part.lengths)
+
+    def _add_block(self, bit: int, rows: Array, lengths: NDArray[np.int64]) -> None:
+        largest = self._largest[..., : rows.shape[-1]]
+        np.maximum(largest, np.maximum(rows.max(axis=-2), -rows.min(axis=-2)), out=largest)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
+        self._blocks.setdefault(bit, []).append((rows, lengths))
 
     def merge(self, other: "RewardMoments") -> None:
         if (other.horizon, other.gamma) != (self.horizon, self.gamma):
@@ -231,14 +258,29 @@ class RewardMoments(Moments):
         The centres are the means if not given. Entries after a trajectory's planned length are zero.
         """
         means = self.means if centre is None else centre
-        for blocks in self._blocks.values():
-            if len(blocks) > 1:
-                parts, lengths = zip(*blocks, strict=True)
-                blocks[:] = [(np.concatenate(parts, axis=-2), np.concatenate(lengths))]
-            together, planned = blocks[0]
+        for bit in self._blocks:
+            together, planned = self._joined(bit)
             width = together.shape[-1]
             slab = max(1, _SLAB // width)
             for start in range(0, planned.size, slab):
                 reached = np.arange(width) < planned[start : start + slab, None]
                 rows = together[..., start : start + slab, :] - means[..., None, :width]
                 yield rows if reached[:, -1].all() else np.where(reached, rows, 0.0), reached
+
+    def _joined(self, bit: int) -> tuple[Array, NDArray[np.int64]]:
+        """Returns all rows of a block and their lengths, which are joined once."""
+        blocks = self._blocks[bit]
+        if len(blocks) > 1:
+            parts, lengths = zip(*blocks, strict=True)
+            blocks[:] = [(np.concatenate(parts, axis=-2), np.concatenate(lengths))]
+        return blocks[0]
+
+
+def _combined(rows: Sequence[Array], factors: Sequence[float]) -> Array:
+    """Returns the sum of rewards, each times its factor; factors of 1 and -1 cost no array of their own."""
+    (total, factor), *others = zip(rows, factors, strict=True)
+    with np.errstate(over="ignore"):
+        total = total if factor == 1 else factor * total
+        for each, factor in others:
+            total = total - each if factor == -1 else total + factor * each
+    return total

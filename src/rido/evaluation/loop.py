@@ -207,7 +207,7 @@ def _run(
     planning += time.perf_counter()
     return Evaluation(
         estimate=estimate,
-        transitions=task.measured + collector.plain.transitions + math.ceil(collector.resets * task.reset_cost),
+        transitions=task.measured + collector.transitions + math.ceil(collector.resets * task.reset_cost),
         trajectories=collector.trajectories,
         **uniform_transitions(plain, estimate),
         strategy=type(strategy).__name__.lower(),

@@ -1,5 +1,6 @@
 """The interface of simulators: ``rollout``, what some of them can do beyond it, their seeds, and how they fail."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -292,13 +293,17 @@ def trajectory_seeds(entropy: int, first: int, count: int, *, stream: int = 0) -
     permutation of the index, so they do not repeat within 2^31 trajectories. The upper 32 are random, so evaluations
     share no seeds. Another stream gives other, independent seeds.
     """
+    return list(_seeds(entropy, first, count, stream))
+
+
+@functools.lru_cache(maxsize=1)  # the policies of a comparison ask for the same ones, one after the other
+def _seeds(entropy: int, first: int, count: int, stream: int) -> tuple[int, ...]:
     source = seed_source(entropy, stream)
     generator = np.random.Philox(source)  # counter-based: it can start anywhere in its sequence
     generator.advance(first // 4)  # in blocks of four numbers
     numbers = generator.random_raw(count + first % 4)[first % 4 :]
     lower = _permute(np.arange(first, first + count, dtype=np.uint64), source)
-    seeds: list[int] = (numbers >> np.uint64(32) << np.uint64(NARROW_BITS) | lower).tolist()
-    return seeds
+    return tuple((numbers >> np.uint64(32) << np.uint64(NARROW_BITS) | lower).tolist())
 
 
 def narrow_seed(seed: int) -> int:
