@@ -125,11 +125,12 @@ class PairedRewards:
 
     def _signal(self, group: int, signal: Mapping[str, float]) -> RewardMoments:
         parts = [self._groups[group][name] for name in signal]
-        rounds = min(len(self._steps[group][name]) for name in signal)  # who left the race has the first ones
-        if rounds == 0:
+        if not all(self._steps[group][name] for name in signal):
             return RewardMoments(self.horizon, gamma=self.gamma)
-        steps = functools.reduce(np.maximum, (np.concatenate(self._steps[group][name][:rounds]) for name in signal))
-        return RewardMoments.of_signal(parts, tuple(signal.values()), count_reached(steps, self.horizon))
+        steps = [np.concatenate(self._steps[group][name]) for name in signal]
+        count = min(part.size for part in steps)  # who left the race has the first ones
+        longest = functools.reduce(np.maximum, (part[:count] for part in steps))
+        return RewardMoments.of_signal(parts, tuple(signal.values()), count_reached(longest, self.horizon))
 
     def value(self, name: str) -> float:
         """Returns the estimated return of a policy, without its error."""

@@ -175,7 +175,7 @@ class Race:
 
     def result(self) -> Comparison:
         """Returns what is known so far."""
-        means = {name: self._rewards.estimate(name).value for name in self.names}
+        means = {name: self._rewards.value(name) for name in self.names}
         ranking = sorted(self._racing, key=lambda name: -means[name])
         ranking += sorted(self._exits, key=lambda name: (-self._exits[name].round, -means[name]))
         return Comparison(
