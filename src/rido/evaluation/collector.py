@@ -152,15 +152,13 @@ class Collector:
             parts.append(piece.trajectories if piece.signal is None else piece.signal)
         return concatenate(parts)
 
-    def summarise(self, schedule: Schedule, bar: Progress) -> Summary:
+    def summarise(self, schedule: Schedule, whole: int | None, bar: Progress) -> Summary:
         """Collects a schedule and returns sums over its signal if there is a critic, else over its rewards."""
         assert isinstance(self._simulator, SummarisingSimulator)
         started = time.perf_counter()
-        source = seed_source(self._entropy)
+        known: dict[str, Any] = dict(critic=self.critic, before=self._summarised, whole=whole)
         try:
-            found = self._simulator.summarise(
-                schedule, source, self.trajectories, critic=self.critic, before=self._summarised
-            )
+            found = self._simulator.summarise(schedule, seed_source(self._entropy), self.trajectories, **known)
         except SimulationError as error:
             raise self._in_evaluation(error) from None
         self._summarised = found

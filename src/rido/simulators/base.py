@@ -130,6 +130,7 @@ class SummarisingSimulator(Simulator, Protocol):
         *,
         critic: Any = None,
         before: Summarised | None = None,
+        whole: int | None = None,
     ) -> Summarised:
         """Collects the trajectories of a schedule and returns sums over them.
 
@@ -139,6 +140,8 @@ class SummarisingSimulator(Simulator, Protocol):
             first: index of the first trajectory in the evaluation.
             critic: the critic whose residuals are summed too, if there is one.
             before: sums to which these will be added; their centre is used here too, which avoids rounding errors.
+            whole: full-length trajectories that the whole budget pays for, if this is not the first request and spends
+                about all that is left. Sizes that are compiled can be chosen by it: it is the same for all policies.
         """
         ...
 

@@ -204,31 +204,40 @@ class JaxSimulator:
         *,
         critic: Any = None,
         before: Summarised | None = None,
+        whole: int | None = None,
     ) -> Summarised:
         """See :meth:`rido.simulators.base.SummarisingSimulator.summarise`; seeds are made on the device too."""
         total = before
         parts = max(-(-schedule.trajectories // _MOST_AT_ONCE), -(-schedule.transitions // _MOST_TRANSITIONS))
+        whole = None if whole is None else -(-whole // parts)
         for part in range(parts):
             share = Schedule((schedule.counts + part) // parts)  # they add up to the counts, and never increase
-            found = self._summarise(share, source, first, critic, total)
+            found = self._summarise(share, source, first, critic, total, whole)
             total = found if part == 0 else total + found  # type: ignore[operator]
             first += share.trajectories
         assert total is not None
         return total
 
     def _summarise(
-        self, schedule: Schedule, source: np.random.SeedSequence, first: int, critic: Any, before: Summarised | None
+        self,
+        schedule: Schedule,
+        source: np.random.SeedSequence,
+        first: int,
+        critic: Any,
+        before: Summarised | None,
+        whole: int | None,
     ) -> Summarised:
         """Sums over trajectories that run in one go: on several devices, each of which takes every so many-th one."""
         devices = jax.local_devices()[: schedule.trajectories]
         programs, number = self._programs_for(critic), len(devices)
+        wanted = None if whole is None else -(-whole // number)
 
         def run(place: int) -> Summarised:
             share = Schedule((schedule.counts - place + number - 1) // number)
             task = self._task(critic, seed_words(source, first + place, number), share.counts)
             with jax.default_device(devices[place]):
                 task = jax.device_put(task, devices[place]) if number > 1 else task
-                return sum_on_device(programs, self._device, task, share, before)
+                return sum_on_device(programs, self._device, task, share, before, wanted)
 
         if number == 1:
             found = run(0)
