@@ -246,6 +246,16 @@ def test_importing_rido_does_not_import_jax():
     assert result.stdout == "False\n"
 
 
+def test_the_benchmark_of_the_host_runs(capsys, monkeypatch):
+    spec = importlib.util.spec_from_file_location("host_benchmark", ROOT / "benchmarks" / "gpu" / "host.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "POLICIES", 4)
+    module.main(["--small"])
+    printed = capsys.readouterr().out
+    assert "s on the host for" in printed and "steps of slots for each transition" in printed
+
+
 def test_the_benchmark_runs_on_a_cpu(capsys, monkeypatch):
     """With a hundredth of its small budgets and of the budget from which on only sums leave the device."""
     spec = importlib.util.spec_from_file_location("gpu_benchmark", ROOT / "benchmarks" / "gpu" / "speed.py")
