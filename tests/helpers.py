@@ -1,5 +1,7 @@
 """Small things that several tests need."""
 
+import contextlib
+import logging
 import math
 
 import numpy as np
@@ -40,3 +42,17 @@ def run(strategy, sample, rng):
         schedules.append(schedule)
         strategy.tell(Trajectories(sample(rng, schedule.trajectories, strategy.horizon), schedule.lengths))
     return schedules
+
+
+@contextlib.contextmanager
+def counted_compilations():
+    """Yields a list to which the name of each function is added that is compiled meanwhile."""
+    lines, handler = [], logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    handler.addFilter(lambda record: record.getMessage().startswith("Finished XLA compilation"))
+    logger = logging.getLogger("jax")
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rido.core.allocation import Array, tail_sums
 from rido.core.moments import Contributions, Covariance, Moments
-from rido.core.scaling import scaled
+from rido.core.scaling import excess_exponent, scaled
 from rido.core.trajectories import Trajectories, count_reached, pad
 
 Metric = Literal["scaled"] | Sequence[float] | None
@@ -49,9 +49,33 @@ class RewardMoments(Moments):
         super().__init__(horizon, gamma=gamma)
         self._metric: Metric = metric
         self._sums = np.zeros(self.horizon)  # with several components one row for each, as all rewards have
-        self._largest = np.zeros(self.horizon)  # reward of each step, in size
+        self._largest = 0.0  # reward, in size
         # Rows grouped by the number of bits of their length, so that padding at most doubles the memory.
         self._blocks: dict[int, list[tuple[Array, NDArray[np.int64]]]] = {}
+
+    @classmethod
+    def of_signal(
+        cls, parts: "Sequence[RewardMoments]", factors: Sequence[float], taken: NDArray[np.int64]
+    ) -> "RewardMoments":
+        """Returns the moments of a sum of rewards of paired trajectories, each times its factor.
+
+        Args:
+            parts: trajectories that were told in the same order and with the same lengths; some may have only the
+                first ones, and the signal has those that all have.
+            factors: of each part.
+            taken: trajectories of the signal that took each step.
+        """
+        made = cls(parts[0].horizon, gamma=parts[0].gamma)
+        for bit in sorted(set.intersection(*(set(part._blocks) for part in parts))):
+            blocks = [part._joined(bit) for part in parts]
+            lengths = min((lengths for _, lengths in blocks), key=len)
+            rows = _combined([rows[: lengths.size] for rows, _ in blocks], factors)
+            made._planned += count_reached(lengths, made.horizon)
+            made._add_block(bit, rows, lengths)
+        if math.isinf(made._largest):
+            raise ValueError("differences of rewards must be finite, but they overflow float64: rescale the rewards")
+        made._taken = taken
+        return made
 
     def empty(self) -> Self:
         return type(self)(self.horizon, gamma=self.gamma, metric=self._metric)
@@ -70,12 +94,14 @@ class RewardMoments(Moments):
             if rows.ndim > 2:
                 rows = np.ascontiguousarray(np.moveaxis(rows, -1, 0))
             if self._sums.ndim < rows.ndim - 1:
-                self._sums, self._largest = np.zeros((2, len(rows), self.horizon))
-            largest = self._largest[..., : rows.shape[-1]]
-            np.maximum(largest, np.maximum(rows.max(axis=-2), -rows.min(axis=-2)), out=largest)
-            with np.errstate(over="ignore", invalid="ignore"):
-                self._sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
-            self._blocks.setdefault(bit, []).append((rows, part.lengths))
+                self._sums = np.zeros((len(rows), self.horizon))
+            self._add_block(bit, rows, part.lengths)
+
+    def _add_block(self, bit: int, rows: Array, lengths: NDArray[np.int64]) -> None:
+        self._largest = max(self._largest, _largest(rows))
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
+        self._blocks.setdefault(bit, []).append((rows, lengths))
 
     def merge(self, other: "RewardMoments") -> None:
         if (other.horizon, other.gamma) != (self.horizon, self.gamma):
@@ -84,7 +110,7 @@ class RewardMoments(Moments):
             )
         with np.errstate(over="ignore", invalid="ignore"):
             self._sums = self._sums + other._sums
-        self._largest = np.maximum(self._largest, other._largest)
+        self._largest = max(self._largest, other._largest)
         self._planned += other._planned
         self._taken += other._taken
         for bit, blocks in other._blocks.items():
@@ -92,7 +118,11 @@ class RewardMoments(Moments):
 
     @property
     def sizes(self) -> tuple[float, float]:
-        return float((self._largest * self.discounts).max()), float(self._largest.max())
+        """The largest discounted reward and the largest reward, in size; upper bounds where both are ordinary."""
+        if excess_exponent(self._largest * float(self.discounts.min())) == excess_exponent(self._largest) == 0:
+            return self._largest, self._largest
+        rows = (rows for blocks in self._blocks.values() for rows, _ in blocks)
+        return max((_largest(part * self.discounts[: part.shape[-1]]) for part in rows), default=0.0), self._largest
 
     def in_units(self, exponent: int) -> Self:
         other = type(self)(self.horizon, gamma=1.0, metric=self._metric)
@@ -168,10 +198,10 @@ class RewardMoments(Moments):
         """Returns the moments of one component."""
         part = RewardMoments(self.horizon, gamma=self.gamma)
         part._planned, part._taken, part._range_scale = self._planned, self._taken, self._range_scale
-        part._sums, part._largest = self._sums[index], self._largest[index]
-        part._blocks = {
-            bit: [(rows[index], lengths) for rows, lengths in blocks] for bit, blocks in self._blocks.items()
-        }
+        part._sums = self._sums[index]
+        for bit, blocks in self._blocks.items():
+            part._blocks[bit] = [(rows[index], lengths) for rows, lengths in blocks]
+            part._largest = max(part._largest, *(_largest(rows) for rows, _ in part._blocks[bit]))
         return part
 
     def over_components(self, values: Array) -> Array:
@@ -231,14 +261,37 @@ class RewardMoments(Moments):
         The centres are the means if not given. Entries after a trajectory's planned length are zero.
         """
         means = self.means if centre is None else centre
-        for blocks in self._blocks.values():
-            if len(blocks) > 1:
-                parts, lengths = zip(*blocks, strict=True)
-                blocks[:] = [(np.concatenate(parts, axis=-2), np.concatenate(lengths))]
-            together, planned = blocks[0]
+        for bit in self._blocks:
+            together, planned = self._joined(bit)
             width = together.shape[-1]
             slab = max(1, _SLAB // width)
+            steps, lengths = (array.astype(np.min_scalar_type(width)) for array in (np.arange(width), planned))
             for start in range(0, planned.size, slab):
-                reached = np.arange(width) < planned[start : start + slab, None]
+                reached = steps < lengths[start : start + slab, None]
                 rows = together[..., start : start + slab, :] - means[..., None, :width]
-                yield rows if reached[:, -1].all() else np.where(reached, rows, 0.0), reached
+                if not reached[:, -1].all():
+                    np.copyto(rows, 0.0, where=~reached)
+                yield rows, reached
+
+    def _joined(self, bit: int) -> tuple[Array, NDArray[np.int64]]:
+        """Returns all rows of a block and their lengths, which are joined once."""
+        blocks = self._blocks[bit]
+        if len(blocks) > 1:
+            parts, lengths = zip(*blocks, strict=True)
+            blocks[:] = [(np.concatenate(parts, axis=-2), np.concatenate(lengths))]
+        return blocks[0]
+
+
+def _largest(rows: Array) -> float:
+    """Returns the largest entry, in size."""
+    return float(max(rows.max(initial=0.0), -rows.min(initial=0.0)))
+
+
+def _combined(rows: Sequence[Array], factors: Sequence[float]) -> Array:
+    """Returns the sum of rewards, each times its factor; factors of 1 and -1 cost no array of their own."""
+    (total, factor), *others = zip(rows, factors, strict=True)
+    with np.errstate(over="ignore"):
+        total = total if factor == 1 else factor * total
+        for each, factor in others:
+            total = total - each if factor == -1 else total + factor * each
+    return total

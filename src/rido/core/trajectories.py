@@ -84,9 +84,21 @@ class Trajectories:
                 f"rewards must be finite, got {flat[(first, *component)]} in trajectory {row} at step "
                 f"{positions(lengths)[first]}"
             )
+        self._keep(flat, lengths, steps)
+
+    def _keep(self, flat: NDArray[np.float64], lengths: NDArray[np.int64], steps: NDArray[np.int64]) -> None:
         for name, array in (("flat", flat), ("lengths", lengths), ("steps", steps)):
             array.flags.writeable = False
             object.__setattr__(self, name, array)
+
+    @classmethod
+    def _of_checked(
+        cls, flat: NDArray[np.float64], lengths: NDArray[np.int64], steps: NDArray[np.int64]
+    ) -> "Trajectories":
+        """Returns trajectories of arrays that were checked before."""
+        made = cls.__new__(cls)
+        made._keep(flat, lengths, steps)
+        return made
 
     @property
     def rewards(self) -> NDArray[np.float64]:
@@ -109,14 +121,23 @@ class Trajectories:
         """Returns the trajectories for which ``rows`` is true."""
         if rows.all():
             return self
+        first, count = int(rows.argmax()), int(np.count_nonzero(rows))
+        if count and rows[first : first + count].all():  # one after the other: no copy
+            ends = np.cumsum(self.lengths)
+            start = int(ends[first - 1]) if first else 0
+            place = slice(first, first + count)
+            flat = self.flat[start : int(ends[first + count - 1])]
+            return Trajectories._of_checked(flat, self.lengths[place], self.steps[place])
         flat = self.flat[np.repeat(rows, self.lengths)]
-        return Trajectories.from_flat(flat, self.lengths[rows], self.steps[rows], copy=False)
+        return Trajectories._of_checked(flat, self.lengths[rows], self.steps[rows])
 
 
 def concatenate(batches: "list[Trajectories]") -> Trajectories:
     """Returns all trajectories of several batches as one, in their order."""
+    if len(batches) == 1:
+        return batches[0]
     parts = ([getattr(batch, name) for batch in batches] for name in ("flat", "lengths", "steps"))
-    return Trajectories.from_flat(*map(np.concatenate, parts), copy=False)
+    return Trajectories._of_checked(*map(np.concatenate, parts))
 
 
 def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]:

@@ -36,7 +36,7 @@ from rido.simulators.base import (
     trajectory_seeds,
 )
 from rido.simulators.requests import check_rewards
-from rido.simulators.sobol import SobolPoints
+from rido.simulators.sobol import SobolPoints, means_of_replicates
 from rido.storage.database import RunFileError
 from rido.storage.records import (
     AGENT_DISCOUNT,
@@ -82,8 +82,8 @@ class Collector:
         round: number of the round that pieces are recorded for.
         summing: whether only sums over the rewards are known.
         critic: the control variate of what is collected from now on; None for plain rewards.
-        plain: moments of all rewards that were collected, whatever the critic.
         trajectories: trajectories collected.
+        transitions: transitions that they took.
         seconds: time that collecting took, recorded pieces included.
         reset_seconds: time that resets took, recorded ones included.
         busy_seconds: time that all of it took in this process.
@@ -124,9 +124,18 @@ class Collector:
         self._summarised: Summarised | None = None
         self.critic: Critic | None = None
         self.summing = summing
-        self.plain: Moments = (SummedMoments if summing else RewardMoments)(horizon, gamma=gamma)
-        self.trajectories = 0
+        self._plain: Moments = (SummedMoments if summing else RewardMoments)(horizon, gamma=gamma)
+        self._collected: list[Any] = []  # that the moments have not learned yet: a comparison never asks for them
+        self.trajectories = self.transitions = 0
         self.seconds = self.reset_seconds = self.busy_seconds = 0.0
+
+    @property
+    def plain(self) -> Moments:
+        """Moments of all rewards that were collected, whatever the critic."""
+        for batch in self._collected:
+            self._plain.update(batch)
+        self._collected.clear()
+        return self._plain
 
     def collect(self, lengths: NDArray[np.int64], groups: NDArray[np.int64], bar: Progress) -> Trajectories:
         """Returns trajectories of these lengths: their signal if there is a critic, else their rewards.
@@ -143,15 +152,13 @@ class Collector:
             parts.append(piece.trajectories if piece.signal is None else piece.signal)
         return concatenate(parts)
 
-    def summarise(self, schedule: Schedule, bar: Progress) -> Summary:
+    def summarise(self, schedule: Schedule, whole: int | None, bar: Progress) -> Summary:
         """Collects a schedule and returns sums over its signal if there is a critic, else over its rewards."""
         assert isinstance(self._simulator, SummarisingSimulator)
         started = time.perf_counter()
-        source = seed_source(self._entropy)
+        known: dict[str, Any] = dict(critic=self.critic, before=self._summarised, whole=whole)
         try:
-            found = self._simulator.summarise(
-                schedule, source, self.trajectories, critic=self.critic, before=self._summarised
-            )
+            found = self._simulator.summarise(schedule, seed_source(self._entropy), self.trajectories, **known)
         except SimulationError as error:
             raise self._in_evaluation(error) from None
         self._summarised = found
@@ -161,8 +168,7 @@ class Collector:
         self.trajectories += schedule.trajectories
         self.seconds += taken
         self.busy_seconds += taken
-        self.plain.update(found.rewards)
-        bar.advance(found.rewards.transitions)
+        self._add(found.rewards, bar)
         return found.rewards if found.signal is None else found.signal
 
     def observe(
@@ -261,7 +267,7 @@ class Collector:
             self._record.append_milestone(
                 Milestone(
                     self.round,
-                    self.plain.transitions,
+                    self.transitions,
                     self.trajectories,
                     estimate.value,
                     estimate.standard_error,
@@ -303,10 +309,14 @@ class Collector:
             done += len(part)
             self.trajectories += len(part)
             self.seconds += piece.seconds
-            self.plain.update(part)
-            bar.advance(part.transitions)
+            self._add(part, bar)
         self.busy_seconds += time.perf_counter() - started
         return pieces
+
+    def _add(self, batch: Trajectories | Summary, bar: Progress) -> None:
+        self._collected.append(batch)
+        self.transitions += batch.transitions
+        bar.advance(batch.transitions)
 
     def _simulate(
         self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor | None
@@ -316,7 +326,7 @@ class Collector:
         if self._lockstep:
             count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
         elif self.seconds > 0:
-            rate = self.plain.transitions / self.seconds
+            rate = self.transitions / self.seconds
             count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
         count = min(count, lengths.size)
         request: list[Any] = [lengths[:count], trajectory_seeds(self._entropy, self.trajectories, count)]
@@ -345,7 +355,7 @@ class Collector:
         observed = self._simulator.observe(*request)
         if extractor is None:
             assert self.critic is not None
-            made = signal(self.critic, observed, horizon=self.plain.horizon, gamma=self.plain.gamma)
+            made = signal(self.critic, observed, horizon=self._plain.horizon, gamma=self._plain.gamma)
             return Piece(self.round, observed.trajectories, 0.0, signal=made.trajectories, starts=made.starts)
         # One trajectory after the other, because an agent's value may be rounded by its place in the batch.
         steps = observed.trajectories.steps
@@ -370,18 +380,11 @@ class Collector:
         if self._reset_points is not None:
             request.append(self._reset_points.take(replicates))
         observations = self._simulator.starts(*request)
-        starts = value(self.critic, observations, np.full(count, self.plain.horizon))
+        starts = value(self.critic, observations, np.full(count, self._plain.horizon))
         seconds = time.perf_counter() - started
         if self._record is not None:
             self._record.append_resets(first // _RESETS, starts, seconds, describe(self._simulator).workers)
         return starts, seconds
-
-
-def means_of_replicates(values: NDArray[np.float64], replicates: int) -> NDArray[np.float64]:
-    """Returns the means of values that belong to replicates in turn; the values themselves where these are none."""
-    if not replicates:
-        return values
-    return np.array([values[first::replicates].mean() for first in range(replicates)])
 
 
 def sample_of(pieces: Sequence[Piece], *, judged: bool) -> Sample:

@@ -31,6 +31,7 @@ from rido.strategies.diagnostics import width_warnings
 _LEARNING = 10  # full-length trajectories that a budget must pay for before "auto" fits a critic
 _LEAST_RESETS = 2  # resets at least: their standard error needs two
 _RESET_BUDGET = 0.1  # share of the budget kept for resets where these cost transitions
+_LAST = 0.9  # share of the budget from which on a plan is one for all that is left
 _BYTES_PER_TRANSITION = 16  # rewards are kept once while they are collected, and once more joined
 
 
@@ -198,7 +199,9 @@ def _run(
         collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
         estimate = estimate.plus(collector.starts)
         collector.finish_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
-    plain, joint, returns = leading_moments(collector.plain, task.components), None, None
+    alone = task.summing and collector.critic is None and strategy.division.groups == 1  # the strategy knows them
+    plain = leading_moments(strategy.moments if alone else collector.plain, task.components)
+    joint, returns = None, None
     if collector.critic is None and not task.sobol and not task.summing:
         returns = full_length_returns(strategy.collected(), strategy.horizon, strategy.gamma, task.components)
     if task.components is not None:
@@ -207,7 +210,7 @@ def _run(
     planning += time.perf_counter()
     return Evaluation(
         estimate=estimate,
-        transitions=task.measured + collector.plain.transitions + math.ceil(collector.resets * task.reset_cost),
+        transitions=task.measured + collector.transitions + math.ceil(collector.resets * task.reset_cost),
         trajectories=collector.trajectories,
         **uniform_transitions(plain, estimate),
         strategy=type(strategy).__name__.lower(),
@@ -247,7 +250,10 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
     pace, goals = Pace(task.timing, strategy.horizon, collector, task.reserve), deque(task.goals[1:])
     while (schedule := ask_for_goals(strategy, goals, pace.ask)) is not None:
         if collector.summing:
-            strategy.tell([collector.summarise(part, bar) for part in strategy.parts])
+            parts, whole = strategy.parts, None
+            if strategy.spent and strategy.spent + schedule.transitions >= _LAST * strategy.budget:
+                whole = -(-strategy.budget // (strategy.horizon * len(parts)))
+            strategy.tell([collector.summarise(part, whole, bar) for part in parts])
         else:
             _check_memory(schedule, 1 if task.components is None else len(task.components.labels))
             lengths = schedule.lengths

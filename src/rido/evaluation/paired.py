@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.allocation import discount_factors
 from rido.core.estimate import Estimate
+from rido.core.moments import union
 from rido.core.reward_moments import RewardMoments
-from rido.core.trajectories import Trajectories, concatenate, positions
+from rido.core.trajectories import Trajectories, count_reached
 from rido.strategies.diagnostics import interval_warnings
 from rido.strategies.division import Division
 
@@ -76,8 +76,13 @@ class PairedRewards:
         self.names = tuple(names)
         self.horizon, self.gamma = horizon, gamma
         self._division = division
-        self._groups: list[dict[str, Trajectories]] = [{} for _ in range(division.groups)]
-        self._sums = {name: np.zeros((division.groups, horizon)) for name in self.names}  # of the rewards of each step
+        self._groups = [
+            {name: RewardMoments(horizon, gamma=gamma) for name in self.names} for _ in range(division.groups)
+        ]
+        self._steps: list[dict[str, list[NDArray[np.int64]]]] = [
+            {name: [] for name in self.names} for _ in range(division.groups)
+        ]
+        self._estimates: dict[tuple[tuple[str, float], ...], Estimate] = {}  # that were computed since the last round
         self._transitions = dict.fromkeys(self.names, 0)
         self.trajectories = 0
         self.rounds = 0
@@ -90,18 +95,16 @@ class PairedRewards:
             dealt: the group to which each trajectory belongs.
         """
         self.rounds += 1
+        self._estimates = {}
         for name, batch in trajectories.items():
             self.trajectories += len(batch)
             self._transitions[name] += batch.transitions
-        lengths = next(iter(trajectories.values())).lengths
         for index in np.unique(dealt).tolist():
-            rows, group = dealt == index, self._groups[index]
-            steps = positions(lengths[rows])
+            rows = dealt == index
             for name, batch in trajectories.items():
                 new = batch.select(rows)
-                group[name] = concatenate([group[name], new]) if name in group else new
-                with np.errstate(over="ignore", invalid="ignore"):
-                    self._sums[name][index] += np.bincount(steps, new.flat, self.horizon)
+                self._groups[index][name].update(new)
+                self._steps[index][name].append(new.steps)
 
     @property
     def transitions(self) -> int:
@@ -118,39 +121,38 @@ class PairedRewards:
         Args:
             signal: how often each policy's rewards count: ``{"a": 1, "b": -1}`` for the difference of two.
         """
-        found = []
-        for group in self._groups:
-            moments = RewardMoments(self.horizon, gamma=self.gamma)
-            if all(name in group for name in signal):
-                parts = [group[name] for name in signal]
-                count = min(len(part) for part in parts)  # who left the race has the first ones
-                lengths = parts[0].lengths[:count]
-                planned = int(lengths.sum())
-                flats = [part.flat[:planned] for part in parts]
-                rewards = _combine(flats, signal.values())
-                steps = functools.reduce(np.maximum, (part.steps[:count] for part in parts))
-                moments.update(Trajectories.from_flat(rewards, lengths, steps, copy=len(signal) == 1))
-            found.append(moments)
-        return found
+        return [self._signal(index, signal) for index in range(self._division.groups)]
+
+    def _signal(self, group: int, signal: Mapping[str, float]) -> RewardMoments:
+        parts = [self._groups[group][name] for name in signal]
+        if not all(self._steps[group][name] for name in signal):
+            return RewardMoments(self.horizon, gamma=self.gamma)
+        steps = [np.concatenate(self._steps[group][name]) for name in signal]
+        count = min(part.size for part in steps)  # who left the race has the first ones
+        longest = functools.reduce(np.maximum, (part[:count] for part in steps))
+        return RewardMoments.of_signal(parts, tuple(signal.values()), count_reached(longest, self.horizon))
 
     def value(self, name: str) -> float:
         """Returns the estimated return of a policy, without its error."""
-        none = np.zeros(self.horizon, dtype=np.int64)
-        counts = np.array([group[name].counts(self.horizon) if name in group else none for group in self._groups])
-        teams = (self._division.teams, self._division.members, self.horizon)
-        counts, sums = (each.reshape(teams).sum(axis=1) for each in (counts, self._sums[name]))
-        usable = counts[:, -1] > 0
+        groups = [group[name] for group in self._groups]
+        teams = [union(self._division.team(index, groups)) for index in range(self._division.teams)]
+        usable = [team for team in teams if team.counts[-1] > 0]
         with np.errstate(over="ignore", invalid="ignore"):
-            means = sums[usable] / counts[usable]
-            return float((means @ discount_factors(self.horizon, self.gamma)).mean())
+            return float(np.mean([team.means @ team.discounts for team in usable]))
 
     def estimate(self, name: str) -> Estimate:
         """Estimates the return of a policy."""
-        return self._division.estimate(self.moments({name: 1.0}))
+        return self._estimate({name: 1.0})
 
     def difference(self, name: str, other: str) -> Estimate:
         """Estimates J(name) - J(other)."""
-        return self._division.estimate(self.moments({name: 1.0, other: -1.0}))
+        return self._estimate({name: 1.0, other: -1.0})
+
+    def _estimate(self, signal: Mapping[str, float]) -> Estimate:
+        key = tuple(signal.items())
+        if key not in self._estimates:
+            self._estimates[key] = self._division.estimate(self.moments(signal))
+        return self._estimates[key]
 
     def gain(self, name: str, other: str) -> float:
         """Returns how many times larger the variance of a difference would be without common seeds; NaN if unknown."""
@@ -172,12 +174,3 @@ class PairedRewards:
     def doubts(self, name: str, other: str) -> tuple[str, ...]:
         """Returns reasons to doubt the interval of a difference."""
         return interval_warnings(self.difference(name, other))
-
-
-def _combine(flats: Sequence[NDArray[np.float64]], factors: Iterable[float]) -> NDArray[np.float64]:
-    """Returns the sum of rewards, each times its factor; factors of 1 and -1 cost no array of their own."""
-    (total, factor), *others = zip(flats, factors, strict=True)
-    total = total if factor == 1 else factor * total
-    for flat, factor in others:
-        total = total - flat if factor == -1 else total + factor * flat
-    return total

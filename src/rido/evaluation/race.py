@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
 
 import numpy as np
@@ -23,7 +22,6 @@ from rido.strategies.adaptive import LOCKSTEP_PILOT, Adaptive
 _PILOT = 5.0  # trajectories of the first round
 _GROWTH = 0.2  # transitions of a round, as a share of those spent before it: small differences want many looks
 _LOCKSTEP_GROWTH = 1.0  # the same on a device in lockstep, where a round takes long however small it is
-_LARGE = 100_000  # transitions of a policy from which on threads look at the policies side by side
 LEAST_LOOK = 8.0
 """Degrees of freedom of a difference before it may decide anything."""
 
@@ -177,7 +175,7 @@ class Race:
 
     def result(self) -> Comparison:
         """Returns what is known so far."""
-        means = {name: self._rewards.estimate(name).value for name in self.names}
+        means = {name: self._rewards.value(name) for name in self.names}
         ranking = sorted(self._racing, key=lambda name: -means[name])
         ranking += sorted(self._exits, key=lambda name: (-self._exits[name].round, -means[name]))
         return Comparison(
@@ -194,7 +192,7 @@ class Race:
     def _look(self, *, last: bool) -> None:
         """Drops the policies that are surely worse than the leader; plans by the hardest of the others from now on."""
         leader = self._leader = self._ahead()
-        rivals = self._differences_to(leader)
+        rivals = {name: self._rewards.difference(name, leader) for name in self._racing if name != leader}
         tested = {name: rival for name, rival in rivals.items() if rival.degrees_of_freedom >= LEAST_LOOK}
         if tested:
             planned = next(iter(rivals.values())).schedule.transitions  # of each policy in the race
@@ -217,15 +215,6 @@ class Race:
         ahead = max(self._racing, key=self._rewards.value)
         changes = ahead != self._leader and self._rewards.difference(ahead, self._leader).value > 0
         return ahead if changes else self._leader
-
-    def _differences_to(self, leader: str) -> dict[str, Estimate]:
-        """Returns the differences of all others in the race to the leader."""
-        others = [name for name in self._racing if name != leader]
-        if self._rewards.transitions_of(leader) < _LARGE:
-            return {name: self._rewards.difference(name, leader) for name in others}
-        with ThreadPoolExecutor() as pool:
-            found = pool.map(self._rewards.difference, others, [leader] * len(others))
-            return dict(zip(others, found, strict=True))
 
 
 class PairedPlan(Adaptive):

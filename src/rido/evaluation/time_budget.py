@@ -246,7 +246,7 @@ class Pace:
     def ask(self, strategy: Strategy) -> Schedule | None:
         """Returns what to collect next; None when time or transitions are spent."""
         if self._timing is not None:
-            now = (self._collector.plain.transitions, self._collector.seconds)
+            now = (self._collector.transitions, self._collector.seconds)
             if now[1] > self._before[1]:
                 self._rate = (now[0] - self._before[0]) / (now[1] - self._before[1])
             self._before = now

@@ -1,5 +1,6 @@
 """The interface of simulators: ``rollout``, what some of them can do beyond it, their seeds, and how they fail."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -129,6 +130,7 @@ class SummarisingSimulator(Simulator, Protocol):
         *,
         critic: Any = None,
         before: Summarised | None = None,
+        whole: int | None = None,
     ) -> Summarised:
         """Collects the trajectories of a schedule and returns sums over them.
 
@@ -138,6 +140,8 @@ class SummarisingSimulator(Simulator, Protocol):
             first: index of the first trajectory in the evaluation.
             critic: the critic whose residuals are summed too, if there is one.
             before: sums to which these will be added; their centre is used here too, which avoids rounding errors.
+            whole: full-length trajectories that the whole budget pays for, if this is not the first request and spends
+                about all that is left. Sizes that are compiled can be chosen by it: it is the same for all policies.
         """
         ...
 
@@ -292,13 +296,17 @@ def trajectory_seeds(entropy: int, first: int, count: int, *, stream: int = 0) -
     permutation of the index, so they do not repeat within 2^31 trajectories. The upper 32 are random, so evaluations
     share no seeds. Another stream gives other, independent seeds.
     """
+    return list(_seeds(entropy, first, count, stream))
+
+
+@functools.lru_cache(maxsize=1)  # the policies of a comparison ask for the same ones, one after the other
+def _seeds(entropy: int, first: int, count: int, stream: int) -> tuple[int, ...]:
     source = seed_source(entropy, stream)
     generator = np.random.Philox(source)  # counter-based: it can start anywhere in its sequence
     generator.advance(first // 4)  # in blocks of four numbers
     numbers = generator.random_raw(count + first % 4)[first % 4 :]
     lower = _permute(np.arange(first, first + count, dtype=np.uint64), source)
-    seeds: list[int] = (numbers >> np.uint64(32) << np.uint64(NARROW_BITS) | lower).tolist()
-    return seeds
+    return tuple((numbers >> np.uint64(32) << np.uint64(NARROW_BITS) | lower).tolist())
 
 
 def narrow_seed(seed: int) -> int:

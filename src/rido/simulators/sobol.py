@@ -85,3 +85,10 @@ def refuse_without_points(simulator: Simulator, *, reseed: bool) -> None:
             f"starts='sobol' must come with a simulator that takes points, got {type(simulator).__name__}: collect "
             "with 'gymnasium', 'workers' or 'ray', or offer reset_from() in JAX; see docs/starts.md"
         )
+
+
+def means_of_replicates(values: NDArray[np.float64], replicates: int) -> NDArray[np.float64]:
+    """Returns the means of values that belong to replicates in turn; the values themselves where these are none."""
+    if not replicates:
+        return values
+    return np.array([values[first::replicates].mean() for first in range(replicates)])

@@ -138,7 +138,7 @@ class Adaptive(Strategy):
 
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far: the mean of the teams' own."""
-        estimate = self.division.estimate(self._leading_groups())
+        estimate = self._mean_of_teams()
         if self.until is None or estimate.nothing_varied or math.isinf(estimate.half_width(1 - 0.05 * _LOOKS)):
             return estimate
         widening = estimate.half_width(1 - 0.05 * _LOOKS) / estimate.half_width(0.95)

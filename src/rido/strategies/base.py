@@ -104,6 +104,7 @@ class Strategy(ABC):
                 f"{'Sobol starts' if replicated else 'a fitted critic'}, {least} transitions, got {self.budget}"
             )
         self._groups: list[Moments] = [self._moments() for _ in range(self.division.groups)]
+        self._estimated: Estimate | None = None
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
@@ -176,6 +177,7 @@ class Strategy(ABC):
             groups: moments of this signal for each group.
         """
         self._groups, self.moments = list(groups), union(groups)
+        self._estimated = None
 
     def tell(self, trajectories: Trajectories | Sequence[Summary]) -> None:
         """Takes in the trajectories last asked for.
@@ -198,7 +200,7 @@ class Strategy(ABC):
         self._asked = None
 
     def _take_in(self, batches: Sequence[Trajectories | Summary]) -> None:
-        dealt = self._by_group(batches)
+        dealt, self._estimated = self._by_group(batches), None
         if not self._told:
             self.moments = self._moments_of(batches[:1])
         for batch in batches[0 if self._told else 1 :]:
@@ -227,7 +229,13 @@ class Strategy(ABC):
                 f"strategy must plan at least {self.division.groups} full-length trajectories with Sobol starts, but "
                 f"{type(self).__name__.lower()!r} planned fewer: use strategy 'adaptive' or 'uniform', or random starts"
             )
-        return self.division.estimate(self._leading_groups())
+        return self._mean_of_teams()
+
+    def _mean_of_teams(self) -> Estimate:
+        """Returns the plain mean of the teams' own estimates, which is computed once after each batch."""
+        if self._estimated is None:
+            self._estimated = self.division.estimate(self._leading_groups())
+        return self._estimated
 
     def joint(self) -> JointEstimate:
         """Returns the estimates of all components, where rewards have several."""

@@ -12,6 +12,8 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+from helpers import counted_compilations
+
 pytest.importorskip("jax", reason='jax is missing: pip install "rido[jax]"')
 pytest.importorskip("gymnax", reason="gymnax is missing: pip install --no-deps gymnax")
 pytest.importorskip("brax", reason="brax is missing: see the dependency group test")
@@ -29,6 +31,7 @@ from rido.jax import JaxSimulator
 from rido.simulators import factory, trajectory_seeds
 from rido.simulators.envs.lqg import expected_return, value
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.jax import layout
 
 ROOT = Path(__file__).resolve().parents[3]
 LQG = rido.jax.lqg()
@@ -45,6 +48,10 @@ def push_numpy(observations):
 
 def fall(observation):
     return -observation[1:2]
+
+
+def constant(params, observation):
+    return params
 
 
 @pytest.fixture(params=[False, True], ids=["rewards", "sums"])
@@ -66,6 +73,36 @@ def test_the_closed_form_is_found_and_the_same_seed_finds_the_same(summing):
     untimed = [{**run.to_dict(), "seconds": 0, "planning_seconds": 0} for run in (result, again)]
     assert untimed[0] == untimed[1]
     assert rido.evaluate(LQG, budget=6000, seed=4, **SETTINGS).value != result.value
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "adaptive"])
+@pytest.mark.parametrize("deaths", [(0.0, 0.005, 0.03), (0.03, 0.0)], ids=["earlier", "later"])
+def test_the_next_policy_compiles_nothing_however_early_its_episodes_end(strategy, deaths, monkeypatch):
+    """On a device with many numbers of slots, as a GPU: those that are used do not depend on the policy."""
+
+    def step(key, state, action):
+        return state, state, jax.random.normal(key) + state[0], jax.random.uniform(key) < action
+
+    env = rido.jax.JaxEnv("Mortal", lambda key: (jax.random.normal(key, (1,)),) * 2, step)
+    slots = tuple(round(16 * 2 ** (k / 3)) for k in range(22))
+    device = layout.Device(slots, latency=(256, 256), in_time_of_one=256, stride=3, lanes=4)
+    monkeypatch.setattr(layout.Device, "default", lambda num_envs: device)
+    monkeypatch.setattr(layout, "_LEAST_COLUMNS", 32)
+    monkeypatch.setattr(layout, "_ROOM", (1, 1))
+    monkeypatch.setattr(evaluation, "_SUMMED_BUDGET", 0)
+
+    def run(death):
+        settings = dict(budget=80_000, gamma=1.0, horizon=40, strategy=strategy, seed=0)
+        return rido.evaluate(env, (constant, jnp.float32(death)), **settings)
+
+    with jax.log_compiles():
+        with counted_compilations() as first:
+            run(deaths[0])
+        assert any("_advance" in line for line in first)
+        for death in deaths[1:]:
+            with counted_compilations() as compiled:
+                result = run(death)
+            assert not compiled and result.transitions > 0.9 * 80_000
 
 
 def test_until_and_other_strategies(summing):
@@ -207,6 +244,16 @@ def test_without_jax_there_is_one_line_that_says_how_to_get_it():
 def test_importing_rido_does_not_import_jax():
     result = blocked([], "import rido, sys; print('jax' in sys.modules)")
     assert result.stdout == "False\n"
+
+
+def test_the_benchmark_of_the_host_runs(capsys, monkeypatch):
+    spec = importlib.util.spec_from_file_location("host_benchmark", ROOT / "benchmarks" / "gpu" / "host.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "POLICIES", 4)
+    module.main(["--small"])
+    printed = capsys.readouterr().out
+    assert "s on the host for" in printed and "steps of slots for each transition" in printed
 
 
 def test_the_benchmark_runs_on_a_cpu(capsys, monkeypatch):

@@ -1,7 +1,5 @@
 """Simulators in JAX against their numpy and Gymnasium counterparts, and their sums against their rewards."""
 
-import contextlib
-import logging
 import math
 import os
 import subprocess
@@ -12,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+
+from helpers import counted_compilations
 
 pytest.importorskip("jax", reason='jax is missing: pip install "rido[jax]"')
 
@@ -61,20 +61,6 @@ def mortal(death):
 
 
 MORTAL = mortal(0.1)
-
-
-@contextlib.contextmanager
-def counted_compilations():
-    """Yields a list to which the name of each function is added that is compiled meanwhile."""
-    lines, handler = [], logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())
-    handler.addFilter(lambda record: record.getMessage().startswith("Finished XLA compilation"))
-    logger = logging.getLogger("jax")
-    logger.addHandler(handler)
-    try:
-        yield lines
-    finally:
-        logger.removeHandler(handler)
 
 
 def mixed_lengths(horizon, count, seed=0):
@@ -436,8 +422,27 @@ def test_the_number_of_slots_weighs_latency_against_idle_slots():
     assert device.choose_slots(np.full(10, 100_000)) == 512
     long = np.concatenate([np.full(4, 100_000), np.full(4000, 10)])  # ten are long: fewer slots go on with them
     assert device.choose_slots(long) == 512
-    assert [device.fewer_slots(512, running, 0) for running in (10, 65, 129, 257)] == [64, 256, 256, 512]
+    assert [device.fewer_slots(512, running, 0) for running in (10, 64, 65, 257)] == [64, 64, 512, 512]
     assert device.fewer_slots(64, 1, 0) == 64
+
+
+def test_later_requests_of_an_evaluation_use_two_sizes():
+    device = Device(tuple(round(32 * 2 ** (k / 3)) for k in range(16)), latency=(256, 256), blocks=4)
+    for count in range(10, 1000, 37):
+        assert device.choose_slots(np.full(20, count), whole=1000) in (128, 1024)
+    assert device.choose_slots(np.full(20, 10), whole=1000) == 128
+    assert device.choose_slots(np.full(20, 800), whole=1000) == 1024
+    layouts = [Layout.of(np.full(20, count), whole=70_000) for count in (5, 3000, 70_000)]
+    assert len({(layout.cells, layout.trajectories, layout.rows[0], layout.columns[0]) for layout in layouts}) == 1
+
+
+def test_what_does_not_fill_the_lanes_goes_on_in_fewer_slots():
+    """64 policies with 4 of 256 lanes each: 538 trajectories of a policy are 135 of a lane, and 128 run at once."""
+    lane = jax_layout.Device(jax_layout._GPU_SLOTS, (49152, 8192), in_time_of_one=8192, stride=3).in_lanes(256)
+    heavy = 1000
+    slots = lane.choose_slots(np.full(200, 135), heavy)
+    assert (slots, lane.fewer_slots(slots, 7, heavy)) == (128, 32)
+    assert [lane.choose_slots(np.full(200, count), heavy) for count in (32, 64, 128, 230)] == [32, 64, 128, 256]
 
 
 def test_a_gpu_that_rounds_by_the_clock_says_so():

@@ -35,17 +35,16 @@ class Request:
 
     def __init__(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, horizon: int) -> None:
         self._lengths = check_request(lengths, seeds, horizon)
-        self._seeds, self._words = seeds, split_seeds(seeds)
-        checked = check_points(points, self._lengths.size)
+        self._seeds, self._words = list(seeds), split_seeds(seeds)
+        checked, self._given = check_points(points, self._lengths.size), points
         self._points = None if checked is None else round_points(checked)
         self.order = np.argsort(-self._lengths, kind="stable")
         self.planned = count_reached(self._lengths, horizon)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Request):
-            return NotImplemented
-        mine, theirs = ([each._lengths, each._words, each._points] for each in (self, other))
-        return all(map(_same, mine, theirs))
+    def is_for(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points) -> bool:
+        """Returns whether this is the request for these trajectories."""
+        same_points = points is self._given or _same(points, self._given)
+        return same_points and np.array_equal(lengths, self._lengths) and list(seeds) == self._seeds
 
     def deal(self, lanes: int) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.float32] | None]:
         """Returns what each lane gets: seeds, how many trajectories take each step, and points."""
@@ -68,17 +67,21 @@ class Request:
         for first, offset, rows, columns in layout:
             own = self.order[first * number : (first + columns) * number]
 
-            def of_steps(array: Any, start: int = offset, shape: Any = (rows, columns), count: int = own.size) -> Any:
+            def of_steps(
+                array: Any, dtype: Any = None, start: int = offset, shape: Any = (rows, columns), count: int = own.size
+            ) -> Any:
                 rows, columns = shape
                 tile = array[lanes, start : start + rows * columns]
                 tile = tile.reshape(number, -1, rows, min(columns, PART), *array.shape[2:])
-                return np.moveaxis(tile, (1, 3), (0, 1)).reshape(-1, rows, *array.shape[2:])[:count]
+                tile = np.moveaxis(tile, (1, 3), (0, 1))[:, : -(-count // number)]  # columns that hold trajectories
+                return np.ascontiguousarray(tile, dtype).reshape(-1, rows, *array.shape[2:])[:count]
 
             def of_each(array: Any, start: int = first, size: int = columns, count: int = own.size) -> Any:
                 return array[lanes, start : start + size].swapaxes(0, 1).reshape(-1, *array.shape[2:])[:count]
 
+            rewards = of_steps(record.numbers[0], np.float64)
             observations = jax.tree.map(of_each, record.first), jax.tree.map(of_steps, record.seen)
-            parts.append(self._observed(of_steps(record.numbers[0]), of_each(record.ends), observations, own))
+            parts.append(self._observed(rewards, of_each(record.ends), observations, own))
         return parts
 
     def _observed(
@@ -98,8 +101,11 @@ class Request:
             laid: NDArray[Any] = np.concatenate([first[:, None], later], axis=1)[observed]
             return laid
 
-        return Observed(Trajectories(rewards, lengths, steps), jax.tree.map(lay_out, *observations), terminated)
+        full = lengths.min() == rewards.shape[1]
+        flat = rewards.reshape(-1) if full else rewards[np.arange(rewards.shape[1]) < lengths[:, None]]
+        trajectories = Trajectories.from_flat(flat, lengths, steps, copy=False)
+        return Observed(trajectories, jax.tree.map(lay_out, *observations), terminated)
 
 
-def _same(one: NDArray[Any] | None, other: NDArray[Any] | None) -> bool:
-    return one is other or (one is not None and other is not None and np.array_equal(one, other))
+def _same(one: Points, other: Points) -> bool:
+    return one is not None and other is not None and np.array_equal(one, other)

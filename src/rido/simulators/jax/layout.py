@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +22,8 @@ _HEAVY = 512  # bytes of a state from which on a step is heavy, as that of a bod
 _GPU_IN_TIME_OF_ONE = 8192  # trajectories; between what Brax's ant and Pendulum have on an H200
 _GPU_LANES = 256  # so that few are idle, however many policies there are, and programs are compiled once for all
 _GPU_STRIDE = 3  # sizes of slots by factors of 2
+_NARROWING = 8  # slots over those that go on when few trajectories are left
+_EQUAL = 0.99  # share of trajectories with the longest length at which all are taken to have it
 _WORTH = 0.6  # time of a step, over that with the slots before, at which to go on with fewer slots
 _BLOCKS = 16  # blocks of steps in a trajectory of full length, on a CPU
 _NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
@@ -30,7 +32,7 @@ _SHORT = 16  # mean length of trajectories up to which blocks are short
 _TILE_CELLS = 1 << 24  # of a tile that holds many trajectories
 _LEAST_COLUMNS, _COMPACT_COLUMNS = 1024, 32
 PART = 4096  # columns of a tile that are side by side, for products of matrices of this size
-_LEAST_CELLS, _LEAST_TRAJECTORIES = 1 << 18, 1 << 12  # allocated at least, so that few sizes are compiled
+_ROOM = 1 << 18, 1 << 12  # cells and trajectories to allocate for at least, so that few sizes are compiled
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Device:
         in_time_of_one: trajectories that take about as long together as one alone; 0 if one after the other is as fast.
         stride: every so many-th number of slots is used where each would be compiled for little.
         lanes: lanes for several policies that run together, at least; see :mod:`rido.simulators.jax.together`.
+        tail: slots that go on when few trajectories are left; None for a fixed share of those before.
     """
 
     slots: tuple[int, ...]
@@ -56,6 +59,7 @@ class Device:
     in_time_of_one: int = 0
     stride: int = 1
     lanes: int = 1
+    tail: int | None = None
 
     @staticmethod
     def default(num_envs: int | None) -> Device:
@@ -77,19 +81,20 @@ class Device:
         slots = tuple(dict.fromkeys(max(1, size // lanes) for size in self.slots[:: self.stride]))
         light, heavy = (max(1, latency // lanes) for latency in self.latency)
         least, narrow = self.block_cost // lanes, max(1, self.narrow // lanes)
-        return replace(self, slots=slots, latency=(light, heavy), block_cost=least, narrow=narrow, stride=1)
+        tail = max(slots[0], self.in_time_of_one // lanes)  # what the first round of a comparison has
+        return replace(self, slots=slots, latency=(light, heavy), block_cost=least, narrow=narrow, tail=tail)
 
     def steps(self, slots: int, planned: Counts, size: int = 0) -> int:
         """Returns the steps of a block: few blocks where a step takes no time, short ones where trajectories wait."""
         if self.blocks:
             return -(-len(planned) // self.blocks)
-        short = int(planned.sum()) <= _SHORT * int(planned[0])
+        short = slots < planned[0] and int(planned.sum()) <= _SHORT * int(planned[0])
         most = _SHORT_STEPS if short else _WIDE_STEPS
         if slots < self.narrow and size < _HEAVY:
             most = _NARROW_STEPS
         return -(-len(planned) // -(-len(planned) // most))
 
-    def choose_slots(self, planned: Counts, size: int = 0) -> int:
+    def choose_slots(self, planned: Counts, size: int = 0, whole: int | None = None) -> int:
         """Returns the number of slots with which trajectories are expected to take the least time.
 
         It depends on sizes alone and not on measured times, so that the same request gives the same bits.
@@ -97,28 +102,51 @@ class Device:
         Args:
             planned: how many trajectories take each step.
             size: of a slot, in bytes.
+            whole: as in :meth:`rido.simulators.base.SummarisingSimulator.summarise`. Then slots are as many as the
+                whole evaluation would have, or as its tail.
         """
-        return self.slots[int(np.argmin([self._cost(slots, planned, size) for slots in self.slots]))]
+        sizes = self.slots
+        if whole is not None:
+            wide = self.choose_slots(np.full(len(planned), whole), size)
+            sizes = tuple(dict.fromkeys((self.tail_slots(wide, size), wide)))
+        return sizes[int(np.argmin([self._cost(slots, planned, size) for slots in sizes]))]
+
+    def tail_slots(self, slots: int, size: int) -> int:
+        """Returns the number of slots to go on with when few trajectories run and no others wait.
+
+        There is one such number for each, and not one for each number of trajectories that are left: how many these
+        are differs from policy to policy, and nothing should be compiled for the next one.
+        """
+        latency, most = self.latency[size >= _HEAVY], slots // _NARROWING if self.tail is None else self.tail
+        fewer = max((each for each in self.slots if each <= most), default=slots)
+        return fewer if latency + fewer <= _WORTH * (latency + slots) else slots
 
     def fewer_slots(self, slots: int, running: int, size: int) -> int:
         """Returns the number of slots to go on with when so many trajectories run and no others wait."""
-        latency = self.latency[size >= _HEAVY]
-        worth = [fewer for fewer in self.slots[:: 2 * self.stride] if latency + fewer <= _WORTH * (latency + slots)]
-        return next((fewer for fewer in worth if fewer >= running), slots)
+        fewer = self.tail_slots(slots, size)
+        return fewer if running <= fewer else slots
 
     def _cost(self, slots: int, planned: Counts, size: int) -> float:
         """Returns the time that all trajectories take at most, the longest first, in steps of a single slot.
 
         Steps in lockstep until the last trajectory begins are at most those of Graham's bound. Those that the longest
-        take after it are taken by fewer slots.
+        take after it are taken by fewer slots. Trajectories of one length run in waves, the last of which has the rest.
         """
         block = self.steps(slots, planned, size)  # a slot that is free waits for the next block
-        longest, shortest = (-(-int(length) // block) * block for length in lengths_of(planned, [0, planned[0] - 1]))
-        steps = longest if planned[0] <= slots else float(planned[::block].sum()) * block / slots + shortest
-        after = [self.fewer_slots(slots, int(running), size) for running in planned[int(steps) : longest : block]]
+        last, count = int(np.count_nonzero(planned)) - 1, int(planned[0])
+        longest, shortest = (-(-int(length) // block) * block for length in lengths_of(planned, [0, count - 1]))
+        if count <= slots:
+            steps, left = float(longest), planned[longest:longest]
+        elif planned[last] >= _EQUAL * count:
+            waves = (count - 1) // slots
+            steps, left = float(waves * longest), np.full(longest // block, count - waves * slots)
+        else:
+            steps = float(planned[::block].sum()) * block / slots + shortest
+            left = planned[int(steps) : longest : block]
         latency, least = (self.latency[1], 0) if size >= _HEAVY else (self.latency[0], self.block_cost)
         cost = steps * max(latency + slots, least / block)
-        for fewer in after:
+        for running in left.tolist():
+            fewer = self.fewer_slots(slots, running, size)
             cost += block * max(latency + fewer, least / self.steps(fewer, planned, size))
         return cost
 
@@ -136,20 +164,23 @@ class Layout:
         rows: rows of each tile.
         columns: columns of each tile.
         compact: whether to save memory, at the price of more sizes: observations are larger than rewards.
+        room: cells and trajectories to allocate for at least.
     """
 
     first: tuple[int, ...]
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     compact: bool = False
+    room: tuple[int, int] = field(default=_ROOM, repr=False)
 
     @staticmethod
-    def of(planned: Counts, *, compact: bool = False) -> Layout:
+    def of(planned: Counts, *, compact: bool = False, whole: int | None = None) -> Layout:
         """Lays trajectories out.
 
         Args:
             planned: how many trajectories take each step.
             compact: whether to save memory.
+            whole: as in :meth:`Device.choose_slots`; there is room for as many, whatever is planned.
 
         Example:
             >>> Layout.of(np.array([5000, 3000, 0]))
@@ -157,16 +188,21 @@ class Layout:
         """
         horizon, count = len(planned), int(planned[0])
         tiles, first = [], 0
+        least, room = (_COMPACT_COLUMNS, (1, 1)) if compact else (_LEAST_COLUMNS, _ROOM)
+        if whole is not None:
+            together = Layout.of(np.full(horizon, whole))
+            least, room = together.columns[0], (together.cells, together.trajectories)
         while first < count:
-            rows, longest = horizon, int(lengths_of(planned, first))
+            # Few trajectories have all rows: these cost little, and each number of rows is compiled.
+            rows, longest = horizon, int(lengths_of(planned, first)) if count > least else horizon
             while (half := -(-rows // 2)) >= longest and half < rows:
                 rows = half
-            columns = _power_of_two(count - first, least=_COMPACT_COLUMNS if compact else _LEAST_COLUMNS)
+            columns = _power_of_two(count - first, least=least)
             columns = min(columns, max(_LEAST_COLUMNS, 1 << (_TILE_CELLS // rows).bit_length() - 1))
             tiles.append((first, rows, columns))
             first += columns
         firsts, all_rows, all_columns = zip(*tiles, strict=True)
-        return Layout(firsts, all_rows, all_columns, compact)
+        return Layout(firsts, all_rows, all_columns, compact, room)
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -177,12 +213,12 @@ class Layout:
     @property
     def cells(self) -> int:
         """Cells to allocate."""
-        return _power_of_two(self.offsets[-1], least=1 if self.compact else _LEAST_CELLS)
+        return _power_of_two(self.offsets[-1], least=self.room[0])
 
     @property
     def trajectories(self) -> int:
         """Trajectories to allocate for."""
-        return _power_of_two(self.first[-1] + self.columns[-1], least=1 if self.compact else _LEAST_TRAJECTORIES)
+        return _power_of_two(self.first[-1] + self.columns[-1], least=self.room[1])
 
     def tables(self) -> NDArray[np.int32]:
         """Returns first trajectory, offset, rows and columns of each tile, as programs take them."""

@@ -44,6 +44,10 @@ class Task(NamedTuple):
     planned: Any
     points: Any = None
 
+    def without_trajectories(self) -> "Task":
+        """Returns what steps need: their programs do not depend on how many trajectories there are."""
+        return self._replace(seeds=None, planned=None, points=None)
+
 
 _PER_LANE = ("policy", "seeds", "planned", "points")
 _AXES = Task(**{name: 0 if name in _PER_LANE else None for name in Task._fields})
@@ -145,6 +149,7 @@ class Programs:
         self.fill = jax.jit(fill, donate_argnames="slots")
         self.advance = jax.jit(advance, static_argnames=("steps", "observing"), donate_argnames="slots")
         self._shapes: Slots | None = None
+        self._seen: set[tuple[int, ...]] = set()
 
     def start(self, task: Task, slots: int) -> tuple[Slots, jax.Array]:
         """Starts the first trajectories in so many slots; returns them and the number of the next one."""
@@ -159,15 +164,38 @@ class Programs:
         """Returns the bytes of a slot."""
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._shape(task)))
 
+    def is_new(self, *sizes: int) -> bool:
+        """Returns whether these sizes are asked for the first time."""
+        new = sizes not in self._seen
+        self._seen.add(sizes)
+        return new
+
+    def may_end(self, task: Task) -> bool:
+        """Returns whether the environment may terminate a trajectory; not where its program says that it never does."""
+        key = _key_shape()
+
+        def ended(key: jax.Array, state: Tree, observation: Tree, arrays: Any) -> jax.Array:
+            return self._env.step(key, state, self._act(arrays, observation, key))[3]
+
+        program = jax.make_jaxpr(ended)(key, *jax.eval_shape(self._env.reset, key), self._first_lane(task).policy).jaxpr
+        needed = set(map(id, program.outvars))
+        for equation in reversed(program.eqns):
+            if needed & set(map(id, equation.outvars)):
+                needed |= set(map(id, equation.invars))
+        return bool(needed & set(map(id, program.invars)))
+
     def _shape(self, task: Task) -> Slots:
         """Returns the shapes of one slot; tracing is slow, and they do not change."""
         if self._shapes is None:
-            if task.planned.ndim > 1:  # all lanes are alike
-                first = {name: jax.tree.map(lambda array: array[0], getattr(task, name)) for name in _PER_LANE}
-                task = task._replace(**first)
-            self._packing = Packing.of(jax.eval_shape(self._env.reset, jax.random.key(0, impl=_GENERATOR))[0])
-            self._shapes = jax.eval_shape(self._begin, task, jnp.zeros(1, dtype=jnp.int32))
+            self._packing = Packing.of(jax.eval_shape(self._env.reset, _key_shape())[0])
+            self._shapes = jax.eval_shape(self._begin, self._first_lane(task), jnp.zeros(1, dtype=jnp.int32))
         return self._shapes
+
+    def _first_lane(self, task: Task) -> Task:
+        """Returns the task of the first lane, which is like all others; the task as it is where there are none."""
+        if task.planned.ndim == 1:
+            return task
+        return task._replace(**{name: jax.tree.map(lambda array: array[0], getattr(task, name)) for name in _PER_LANE})
 
     def _begin(self, task: Task, index: jax.Array) -> Slots:
         """Starts the trajectories of these numbers."""
@@ -219,12 +247,7 @@ class Programs:
     def _step(self, task: Task, slots: Slots, observing: bool) -> tuple[Slots, Any]:
         running = slots.running
         both = jax.vmap(lambda key, t: jax.random.split(jax.random.fold_in(key, t)))(_keys(slots.seeds), slots.taken)
-        policy = self._policy.bind(task.policy)
-
-        def act(observation: Tree, key: jax.Array) -> Tree:
-            return policy(observation, key=key) if self._policy.draws else policy(observation)
-
-        actions = jax.vmap(act)(slots.observations, both[:, 0])
+        actions = jax.vmap(functools.partial(self._act, task.policy))(slots.observations, both[:, 0])
         moved, seen, rewards, ended = jax.vmap(self._env.step)(both[:, 1], slots.states, actions)
         ended = ended.astype(jnp.bool_)
         numbers: tuple[jax.Array, ...] = (jnp.where(running, rewards, 0.0).astype(jnp.float32),)
@@ -240,6 +263,10 @@ class Programs:
         taken, over = slots.taken + running.astype(jnp.int32), slots.ended | (running & ended)
         slots = slots._replace(taken=taken, ended=over, states=moved, observations=seen, values=later)
         return slots, (numbers, seen if observing else None)
+
+    def _act(self, arrays: Any, observation: Tree, key: jax.Array) -> Tree:
+        policy = self._policy.bind(arrays)
+        return policy(observation, key=key) if self._policy.draws else policy(observation)
 
     def _value(self, task: Task, observations: Tree, taken: jax.Array) -> jax.Array:
         """Returns the critic's values after some steps, zero at the horizon."""
@@ -293,6 +320,11 @@ def make_seeds(words: jax.Array, index: jax.Array) -> jax.Array:
     base = jax.random.fold_in(jax.random.key(words[0], impl=_GENERATOR), words[1])
     keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(words[2] + words[3] * index.astype(jnp.uint32))
     return jax.random.key_data(keys)
+
+
+def _key_shape() -> Any:
+    """Returns the shape of a key, for which nothing is compiled."""
+    return jax.eval_shape(functools.partial(jax.random.key, impl=_GENERATOR), 0)
 
 
 def _keys(words: jax.Array) -> jax.Array:

@@ -28,7 +28,13 @@ class Record(NamedTuple):
 
 
 def roll_out(
-    programs: Programs, device: Device, task: Task, planned: np.ndarray, *, observing: bool = False
+    programs: Programs,
+    device: Device,
+    task: Task,
+    planned: np.ndarray,
+    *,
+    observing: bool = False,
+    whole: int | None = None,
 ) -> tuple[Record, Layout]:
     """Runs the trajectories that a task plans; returns what they returned, still on the device, and where it is.
 
@@ -38,10 +44,13 @@ def roll_out(
         task: what the programs are asked for.
         planned: how many trajectories take each step; with lanes those of the lane that has the most.
         observing: whether to keep observations.
+        whole: as in :meth:`rido.simulators.jax.layout.Device.choose_slots`.
     """
     lanes, count, size = task.planned.shape[:-1], int(planned[0]), programs.size(task)
-    layout = Layout.of(planned, compact=observing or bool(lanes))
-    slots = device.choose_slots(planned, size)
+    layout = Layout.of(planned, compact=observing or bool(lanes), whole=whole)
+    slots = device.choose_slots(planned, size, whole)
+    # Slots are reduced once: where they are those of a tail already, each further size would be one more to compile.
+    widest = slots if whole is None else device.choose_slots(np.full(len(planned), whole), size)
     steps, tables = device.steps(slots, planned, size), layout.tables()
     state, following = programs.start(task, slots=slots)
     example = jax.tree.map(lambda array: array[:1], state.observations) if observing else None
@@ -52,14 +61,15 @@ def roll_out(
     forecast, enough = Forecast(planned, slots, steps), max(1, slots * width // _FREE)
     ahead: deque[Any] = deque()
     free, left = 0, int(np.maximum(counts - slots, 0).sum())  # by what the host knows of an earlier block
-    once = count <= slots
+    once, stepping = count <= slots, task.without_trajectories()
+    write, compact = (_write_lanes, _compact_lanes) if lanes else (_write, _compact)
     while True:
         known = min(left, forecast.left * width)
         if taken and known > 0 and max(free, forecast.free * width) >= min(enough, known):
             state, following = programs.fill(task, state, following)
             forecast.fill()
-        state, block, running = programs.advance(task, state, steps=steps, observing=observing)
-        record = (_write_lanes if lanes else _write)(record, block, tables)
+        state, block, running = programs.advance(stepping, state, steps=steps, observing=observing)
+        record = write(record, block, tables)
         forecast.advance()
         taken += steps
         if once and taken >= longest:
@@ -73,10 +83,17 @@ def roll_out(
             free, left = int(np.where(waiting > 0, slots - running, 0).sum()), int(waiting.sum())
             if left == 0 and not running.any():
                 break
-            fewer = slots if left else device.fewer_slots(slots, int(running.max()), size)
-            if fewer < slots:
-                state, slots = (_compact_lanes if lanes else _compact)(state, slots=fewer), fewer
+            fewer = device.fewer_slots(slots, int(running.max()), size)
+            if left == 0 and slots == widest and fewer < slots:
+                state, slots = compact(state, slots=fewer), fewer
                 steps = device.steps(slots, planned, size)
+    fewer = device.tail_slots(slots, size)
+    if slots == widest and fewer < slots and programs.is_new(slots, fewer) and programs.may_end(task):
+        # The trajectories of another policy may end earlier: the programs that it will need are compiled now.
+        steps = device.steps(fewer, planned, size)
+        programs.start(task, slots=fewer)
+        _, block, _ = programs.advance(stepping, compact(state, slots=fewer), steps=steps, observing=observing)
+        record = write(record, block, tables)
     return record, layout
 
 

@@ -124,7 +124,7 @@ class JaxSimulator:
             raise ValueError("deterministic must be True with JAX: a policy with a parameter 'key' draws from it")
         several = policy if isinstance(policy, Policies) else {"": policy}
         self._policies = {name: _resolve_policy(each, self._env.policy, self._gamma) for name, each in several.items()}
-        self._expected: tuple[str, ...] = ()
+        self._expected: dict[Any, list[str]] = {}  # by their kind
         self._ready: tuple[Request, dict[str, list[Observed] | Exception]] | None = None  # what ran ahead
         self._together: dict[Any, Together] = {}
         self._programs: dict[Any, Programs] = {}
@@ -139,7 +139,9 @@ class JaxSimulator:
 
     def expect(self, names: Sequence[str]) -> None:
         """Says which policies will be asked for the same trajectories; the first that is asked runs them for all."""
-        self._expected, self._ready = tuple(names), None
+        self._expected, self._ready = {}, None
+        for name in names:
+            self._expected.setdefault(self._policies[name].kind, []).append(name)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -164,10 +166,16 @@ class JaxSimulator:
         return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
-        request = self._request(lengths, seeds, points)
-        others = [name for name in self._expected if self._policies[name].kind == self.policy.kind]
-        together = len(others) > 1 and self._acting in others
-        parts = self._run_together(others, request) if together else self._run(request, observing=False)
+        if self._ready is None or not self._ready[0].is_for(lengths, seeds, points):
+            self._ready = self._request(lengths, seeds, points), {}
+        request, found = self._ready
+        others = self._expected.get(self.policy.kind, [])
+        if self._acting not in found:
+            together = len(others) > 1 and self._acting in others
+            found.update(self._run_together(others, request) if together else {self._acting: self._run(request)})
+        parts = found.pop(self._acting)
+        if isinstance(parts, Exception):
+            raise parts
         return join_trajectories([part.trajectories for part in parts], request.order)
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
@@ -196,31 +204,40 @@ class JaxSimulator:
         *,
         critic: Any = None,
         before: Summarised | None = None,
+        whole: int | None = None,
     ) -> Summarised:
         """See :meth:`rido.simulators.base.SummarisingSimulator.summarise`; seeds are made on the device too."""
         total = before
         parts = max(-(-schedule.trajectories // _MOST_AT_ONCE), -(-schedule.transitions // _MOST_TRANSITIONS))
+        whole = None if whole is None else -(-whole // parts)
         for part in range(parts):
             share = Schedule((schedule.counts + part) // parts)  # they add up to the counts, and never increase
-            found = self._summarise(share, source, first, critic, total)
+            found = self._summarise(share, source, first, critic, total, whole)
             total = found if part == 0 else total + found  # type: ignore[operator]
             first += share.trajectories
         assert total is not None
         return total
 
     def _summarise(
-        self, schedule: Schedule, source: np.random.SeedSequence, first: int, critic: Any, before: Summarised | None
+        self,
+        schedule: Schedule,
+        source: np.random.SeedSequence,
+        first: int,
+        critic: Any,
+        before: Summarised | None,
+        whole: int | None,
     ) -> Summarised:
         """Sums over trajectories that run in one go: on several devices, each of which takes every so many-th one."""
         devices = jax.local_devices()[: schedule.trajectories]
         programs, number = self._programs_for(critic), len(devices)
+        wanted = None if whole is None else -(-whole // number)
 
         def run(place: int) -> Summarised:
             share = Schedule((schedule.counts - place + number - 1) // number)
             task = self._task(critic, seed_words(source, first + place, number), share.counts)
             with jax.default_device(devices[place]):
                 task = jax.device_put(task, devices[place]) if number > 1 else task
-                return sum_on_device(programs, self._device, task, share, before)
+                return sum_on_device(programs, self._device, task, share, before, wanted)
 
         if number == 1:
             found = run(0)
@@ -268,29 +285,22 @@ class JaxSimulator:
             raise ValueError(f"points must be None, got some: {self.name} has no reset_from, which takes their numbers")
         return Request(lengths, seeds, points, self._horizon)
 
-    def _run(self, request: Request, *, observing: bool) -> list[Observed]:
+    def _run(self, request: Request, *, observing: bool = False) -> list[Observed]:
         """Runs the trajectories of the acting policy."""
         seeds, planned, points = request.deal(1)
         task = self._task(None, seeds[0], planned[0], None if points is None else points[0])
         record, layout = roll_out(self._programs_for(None), self._device, task, planned[0], observing=observing)
         return request.take(jax.tree.map(lambda array: array[None], jax.device_get(record)), layout)
 
-    def _run_together(self, names: Sequence[str], request: Request) -> list[Observed]:
-        """Runs the trajectories of the acting policy and of those of these that act after it, unless they ran."""
+    def _run_together(self, names: Sequence[str], request: Request) -> dict[str, list[Observed] | Exception]:
+        """Runs the trajectories of the acting policy and of those of these that act after it."""
         kind = self.policy.kind
-        if self._ready is None or self._ready[0] != request:
-            self._ready = request, {}
-        if self._acting not in self._ready[1]:
-            if kind not in self._together:
-                arrays = {name: policy.arrays for name, policy in self._policies.items() if policy.kind == kind}
-                self._together[kind] = Together(self._programs_for(None, lanes=True), self._device, arrays)
-            together, following = self._together[kind], names[names.index(self._acting) :]
-            task = self._task(None, None, request.planned)
-            self._ready[1].update(together.collect(following[: together.affordable(request)], request, task))
-        found = self._ready[1].pop(self._acting)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if kind not in self._together:
+            arrays = {name: policy.arrays for name, policy in self._policies.items() if policy.kind == kind}
+            self._together[kind] = Together(self._programs_for(None, lanes=True), self._device, arrays)
+        together, following = self._together[kind], names[names.index(self._acting) :]
+        task = self._task(None, None, request.planned)
+        return together.collect(following[: together.affordable(request)], request, task)
 
     def _start(self, critic: Any, given: Callable[[int, int], list[Any]], count: int) -> Iterator[Slots]:
         """Yields trajectories that are started and take no step; ``given`` returns the seeds and points of some."""

@@ -30,7 +30,7 @@ class Tables(NamedTuple):
 
 
 def sum_on_device(
-    programs: Programs, device: Device, task: Task, schedule: Schedule, before: Summarised | None
+    programs: Programs, device: Device, task: Task, schedule: Schedule, before: Summarised | None, whole: int | None
 ) -> Summarised:
     """Runs the trajectories of a schedule and sums over them.
 
@@ -40,9 +40,10 @@ def sum_on_device(
         task: what the programs are asked for.
         schedule: how many samples of each step.
         before: sums to which these will be added; their centre is used here too.
+        whole: as in :meth:`rido.simulators.jax.layout.Device.choose_slots`.
     """
     horizon, channels = schedule.horizon, programs.channels
-    record, layout = roll_out(programs, device, task, schedule.counts)
+    record, layout = roll_out(programs, device, task, schedule.counts, whole=whole)
     centre = np.zeros((channels, horizon), dtype=np.float32)
     if before is not None:
         earlier = [before.rewards] if before.signal is None else [before.rewards, before.signal]
@@ -50,8 +51,9 @@ def sum_on_device(
     tables = _empty(centre)
     for tile, (first, offset, rows, columns) in enumerate(layout):
         place = np.array([first, offset], dtype=np.int32)
-        sizes = dict(rows=rows, columns=columns, centring=before is None and tile == 0)
-        tables = _compiled_add()(tables, record.numbers, record.ends, task.planned, place, **sizes)
+        centring = np.bool_(before is None and tile == 0)
+        given = (tables, record.numbers, record.ends, task.planned, place, centring)
+        tables = _compiled_add()(*given, rows=rows, columns=columns)
     found: Any = jax.device_get(tables)
     summaries = [
         Summary(
@@ -71,8 +73,7 @@ def sum_on_device(
 @functools.cache
 def _compiled_add() -> Any:
     options = _GPU_OPTIONS if jax.default_backend() == "gpu" else None
-    sizes = ("rows", "columns", "centring")
-    return jax.jit(_add, static_argnames=sizes, donate_argnames="tables", compiler_options=options)
+    return jax.jit(_add, static_argnames=("rows", "columns"), donate_argnames="tables", compiler_options=options)
 
 
 @jax.jit
@@ -89,10 +90,10 @@ def _add(
     ends: jax.Array,
     planned: jax.Array,
     place: jax.Array,
+    centring: jax.Array,
     *,
     rows: int,
     columns: int,
-    centring: bool,
 ) -> Tables:
     """Adds the sums over a tile, with the means of its own numbers as the centre if ``centring``."""
     first, offset = place
@@ -102,10 +103,8 @@ def _add(
     due = planned[:rows] - first  # columns that are planned to take each step
     column = jnp.arange(columns).reshape(-1, 1, width)
     mask = column < due[:, None]
-    centre = tables.centre
-    if centring:
-        means = jnp.sum(jnp.where(mask, tile, 0.0), axis=(1, 3)) / jnp.maximum(jnp.minimum(due, columns), 1)
-        centre = centre.at[:, :rows].set(means)
+    means = jnp.sum(jnp.where(mask, tile, 0.0), axis=(1, 3)) / jnp.maximum(jnp.minimum(due, columns), 1)
+    centre = jnp.where(centring, tables.centre.at[:, :rows].set(means), tables.centre)
     tile = jnp.where(mask, tile - centre[:, None, :rows, None], 0.0)
     products = jnp.einsum("cstk,csuk->cstu", tile, tile, precision=_PRECISION).sum(axis=1)
     # Sums over the first columns, for each number of columns that is planned for a step.

@@ -8,7 +8,6 @@ where policies drop out of a comparison, the others get theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -77,5 +76,4 @@ class Together:
             except Exception as error:  # it is raised when this policy acts
                 return error
 
-        with ThreadPoolExecutor() as pool:
-            return dict(zip(names, pool.map(found, range(len(names))), strict=True))
+        return {name: found(place) for place, name in enumerate(names)}
