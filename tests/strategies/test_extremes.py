@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rido import Adaptive, Rido, Trajectories
+from rido import Adaptive, Estimate, RewardMoments, Rido, Trajectories
 from rido.strategies import planning
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "faults" / "extremes.py"
@@ -37,6 +37,13 @@ def test_random_problems_raise_nothing_and_have_useful_errors(problems, seed):
     found = problems.run(60, seed)
     assert {fault: found[fault] for fault in problems.FAULTS} == dict.fromkeys(problems.FAULTS, 0)
     assert (found["ask/tell"], found["evaluate, ordinary"], found["evaluate, extreme"]) == (60, 20, 20)
+
+
+def test_the_error_is_right_where_a_discount_underflows():
+    moments = RewardMoments(3, gamma=1e-200)  # returns of 2e-200 and 5e-200; the third step counts nothing
+    moments.update(Trajectories([[1e-200, 1.0, 1.0], [3e-200, 2.0, 1.0]], [3, 3]))
+    estimate = Estimate.from_moments(moments)
+    assert (estimate.value, estimate.standard_error) == pytest.approx((3.5e-200, 1.5e-200), rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("exponent", [-1000, -600, 600, 1000])

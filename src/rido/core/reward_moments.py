@@ -119,7 +119,8 @@ class RewardMoments(Moments):
     @property
     def sizes(self) -> tuple[float, float]:
         """The largest discounted reward and the largest reward, in size; upper bounds where both are ordinary."""
-        if excess_exponent(self._largest * float(self.discounts.min())) == excess_exponent(self._largest) == 0:
+        least = self._largest * float(self.discounts.min())  # 0 where a discount underflows, which is not ordinary
+        if least > 0 and excess_exponent(least) == excess_exponent(self._largest) == 0:
             return self._largest, self._largest
         rows = (rows for blocks in self._blocks.values() for rows, _ in blocks)
         return max((_largest(part * self.discounts[: part.shape[-1]]) for part in rows), default=0.0), self._largest

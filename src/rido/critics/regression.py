@@ -179,7 +179,8 @@ def fit(parts: Sequence[Normal], free: Truths) -> Floats:
     for place, part in enumerate(parts):
         first, *more = (other for at, other in enumerate(parts) if at != place)
         rest = sum(more, first)
-        errors += [part.error(rest.solve(free, penalty)) for penalty in _PENALTIES]
+        with np.errstate(over="ignore", invalid="ignore"):  # rewards far larger than those of the first sample
+            errors += [part.error(rest.solve(free, penalty)) for penalty in _PENALTIES]
     return together.solve(free, _PENALTIES[int(np.nan_to_num(errors, nan=np.inf).argmin())])
 
 
