@@ -38,7 +38,7 @@ METHODS = {
     "auto": {"critic": "auto"},
     "Sobol, auto": {"starts": "sobol", "critic": "auto"},
 }
-RANDOM, CRITICS = ("plain episodes", "default", "Sobol", "Sobol, auto"), ("default", "auto")
+MAIN_METHODS, CRITICS = ("plain episodes", "default", "Sobol", "Sobol, auto"), ("default", "auto")
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,15 @@ class Case:
 
 
 SECTIONS = {
-    "pendulum": ("Pendulum", [Case("Pendulum", 200, gamma, 20_000, 200, 8192, RANDOM) for gamma in (0.9, 0.99, 1.0)]),
+    "pendulum": (
+        "Pendulum",
+        [Case("Pendulum", 200, gamma, 20_000, 200, 8192, MAIN_METHODS) for gamma in (0.9, 0.99, 1.0)],
+    ),
     "swimmer": (
         "Swimmer",
-        [Case("Swimmer", 200, 1.0, 20_000, 200, 2048, RANDOM), Case("Swimmer", 200, 0.99, 20_000, 200, 2048)],
+        [Case("Swimmer", 200, 1.0, 20_000, 200, 2048, MAIN_METHODS), Case("Swimmer", 200, 0.99, 20_000, 200, 2048)],
     ),
-    "reacher": ("Reacher", [Case("reacher", 50, 1.0, 5_000, 200, 65_536, RANDOM)]),
+    "reacher": ("Reacher", [Case("reacher", 50, 1.0, 5_000, 200, 65_536, MAIN_METHODS)]),
     "chaotic": (
         "HalfCheetah and Ant",
         [Case("HalfCheetah", 200, 0.99, 20_000, 200, 2048), Case("Ant", 200, 0.99, 20_000, 200, 2048)],

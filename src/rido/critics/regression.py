@@ -20,9 +20,9 @@ from rido.critics.features import Sample
 _WIDTH = 150  # random features at most; twice as many gain 5% and take twice as long
 _LIMIT = 5.0  # standardised observations are clipped to this many deviations, so that no feature extrapolates far
 _FREE = 1e-9  # penalty of what is hardly shrunk: the constant and the agent's value
-_PENALTIES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7)  # of the others: the best is 1e-3 for HalfCheetah, 1e-7 for Swimmer
+_PENALTIES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7)  # of the others, to choose from
 _FIRST_PENALTY = 1e-4  # of the first fit, and where no data are left to choose one
-_ROUNDS = 3  # of estimating the rewards that truncated trajectories lack: after the first they halve the error
+_ROUNDS = 3  # of estimating the rewards that truncated trajectories lack
 _SLAB = 8192  # rows at once, so that temporary arrays stay small
 
 
@@ -170,7 +170,7 @@ class Normal:
 def fit(parts: Sequence[Normal], free: Truths) -> Floats:
     """Coefficients of the regression on all parts of the data, with the penalty that is best for parts left out.
 
-    How much to shrink depends on the problem: with the wrong penalty up to 20 times as much variance is left.
+    How much to shrink depends on the problem: smooth values without noise want little, noisy ones much.
     """
     together = sum(parts[1:], parts[0])
     if len(parts) == 1:
