@@ -58,6 +58,7 @@ class Moments(ABC):
         self._range_scale: Array | None = None  # unit of the range of rewards at each step; None for 1
         self._planned = np.zeros(self.horizon, dtype=np.int64)
         self._taken = np.zeros(self.horizon, dtype=np.int64)
+        self._estimated_means = 1  # of each step: more where sets of trajectories have means of their own
 
     def empty(self) -> Self:
         """Returns moments of the same kind without trajectories."""
@@ -100,11 +101,15 @@ class Moments(ABC):
     def in_units(self, exponent: int) -> Self:
         """Returns moments of the discounted rewards in units of 2^exponent, with gamma 1."""
 
+    @abstractmethod
+    def centred(self) -> Self:
+        """Returns moments of the rewards less the means of their steps."""
+
     @property
     def variances(self) -> Array:
         """Unbiased variance of the reward of each step, as in Appendix A.3 of the paper."""
         self._require_pairs("variances")
-        return self._squares() / (self._planned - 1)
+        return self._squares() / self._divisors
 
     def weights(
         self, covariance: Covariance = "paired", beta: float = 1.0, reward_range: tuple[float, float] = (0.0, 1.0)
@@ -131,7 +136,7 @@ class Moments(ABC):
             own, both = 1.0, width**2
         else:
             own = both = width = width * self._range_scale
-        deviations = np.sqrt(squares / (self._planned - 1)) + width * bonus
+        deviations = np.sqrt(squares / self._divisors) + width * bonus
         later_bonus = self.discounts * 3 * both * bonus
         products += own * (tail_sums(later_bonus) - later_bonus)
         weights: Array = self.discounts * (self.discounts * deviations**2 + 2 * products)
@@ -174,6 +179,12 @@ class Moments(ABC):
         Trajectory i contributes ``x_i = sum_t coefficients[t] (R_it - centre[t])`` over its planned steps.
         """
 
+    @property
+    def _divisors(self) -> NDArray[np.int64]:
+        """Samples of each step less the means that were estimated from them."""
+        divisors: NDArray[np.int64] = self._planned - self._estimated_means
+        return divisors
+
     def _require_pairs(self, what: str) -> None:
         if self._planned[-1] < 2:
             raise ValueError(
@@ -181,13 +192,22 @@ class Moments(ABC):
             )
 
 
-def union(parts: Sequence[Moments]) -> Moments:
-    """Returns the moments of all trajectories of several others; a single one as it is."""
+def union(parts: Sequence[Moments], *, same_means: bool = True) -> Moments:
+    """Returns the moments of all trajectories of several others; a single one as it is.
+
+    Args:
+        parts: the others.
+        same_means: whether the expected reward of a step is the same in all parts. If not, each part is centred on its
+            own means first, so that differences of means do not look like variance. That needs more full-length
+            trajectories than there are parts; with fewer the parts are taken as if their means were the same.
+    """
     if len(parts) == 1:
         return parts[0]
     together = parts[0].empty()
+    separate = not same_means and sum(int(part.counts[-1]) for part in parts) > len(parts)
     for part in parts:
-        together.merge(part)
+        together.merge(part.centred() if separate else part)
+    together._estimated_means = len(parts) if separate else 1
     return together
 
 

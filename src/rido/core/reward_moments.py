@@ -127,7 +127,7 @@ class RewardMoments(Moments):
 
     def in_units(self, exponent: int) -> Self:
         other = type(self)(self.horizon, gamma=1.0, metric=self._metric)
-        other._planned, other._taken = self._planned, self._taken
+        other._planned, other._taken, other._estimated_means = self._planned, self._taken, self._estimated_means
         other._range_scale = scaled(self.discounts, -exponent)
         other._sums = np.zeros_like(self._sums)
         for bit, blocks in self._blocks.items():
@@ -135,6 +135,17 @@ class RewardMoments(Moments):
                 rows = scaled(rows * self.discounts[: rows.shape[-1]], -exponent)
                 other._sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
                 other._blocks.setdefault(bit, []).append((rows, lengths))
+        return other
+
+    def centred(self) -> Self:
+        other = self.empty()
+        other._planned, other._taken = self._planned, self._taken
+        other._sums = np.zeros_like(self._sums)
+        for bit in self._blocks:
+            lengths = self._joined(bit)[1]
+            rows = np.concatenate([rows for rows, _ in self._slabs(bit, self.means)], axis=-2)
+            other._largest = max(other._largest, _largest(rows))
+            other._blocks[bit] = [(rows, lengths)]
         return other
 
     @property
@@ -156,7 +167,7 @@ class RewardMoments(Moments):
 
     def _squares_and_products(self, covariance: Covariance) -> tuple[Array, Array]:
         squares, products = np.zeros((2, *self._sums.shape))
-        divisors = self._planned - 1 if covariance == "paired" else self._planned
+        divisors = self._divisors if covariance == "paired" else self._planned
         offsets = np.zeros_like(self._sums) if covariance == "paired" else self.means
         scale = self.discounts / divisors
         for rows, reached in self._centred():
@@ -170,7 +181,7 @@ class RewardMoments(Moments):
         self._require_pairs("weights")
         # f_t = sum_i y_it (y_it / (n_t - 1) + 2 sum_{u>t} y_iu / (n_u - 1)) with discounted, centred rewards y.
         weights = np.zeros((folds, self.horizon))
-        scale = self.discounts / (self._planned - 1)
+        scale = self.discounts / self._divisors
         fold = np.empty(self.lengths.size, dtype=np.int64)
         fold[np.argsort(-self.lengths, kind="stable")] = np.arange(fold.size) % folds  # equally many of each length
         first = 0
@@ -263,16 +274,20 @@ class RewardMoments(Moments):
         """
         means = self.means if centre is None else centre
         for bit in self._blocks:
-            together, planned = self._joined(bit)
-            width = together.shape[-1]
-            slab = max(1, _SLAB // width)
-            steps, lengths = (array.astype(np.min_scalar_type(width)) for array in (np.arange(width), planned))
-            for start in range(0, planned.size, slab):
-                reached = steps < lengths[start : start + slab, None]
-                rows = together[..., start : start + slab, :] - means[..., None, :width]
-                if not reached[:, -1].all():
-                    np.copyto(rows, 0.0, where=~reached)
-                yield rows, reached
+            yield from self._slabs(bit, means)
+
+    def _slabs(self, bit: int, centre: Array) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
+        """Yields the centred rows of a block, as many at a time as fit into the cache."""
+        together, planned = self._joined(bit)
+        width = together.shape[-1]
+        slab = max(1, _SLAB // width)
+        steps, lengths = (array.astype(np.min_scalar_type(width)) for array in (np.arange(width), planned))
+        for start in range(0, planned.size, slab):
+            reached = steps < lengths[start : start + slab, None]
+            rows = together[..., start : start + slab, :] - centre[..., None, :width]
+            if not reached[:, -1].all():
+                np.copyto(rows, 0.0, where=~reached)
+            yield rows, reached
 
     def _joined(self, bit: int) -> tuple[Array, NDArray[np.int64]]:
         """Returns all rows of a block and their lengths, which are joined once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -100,9 +100,15 @@ class SummedMoments(Moments):
 
     def in_units(self, exponent: int) -> Self:
         other, told = type(self)(self.horizon, gamma=1.0), self._all
+        other._estimated_means = self._estimated_means
         other._range_scale = unit = scaled(self.discounts, -exponent)
         products = told.products * unit[:, None] * unit
         other.update(Summary(told.planned, told.taken, told.centre * unit, told.sums * unit[:, None], products))
+        return other
+
+    def centred(self) -> Self:
+        other, told = self.empty(), self._all.centred_on(self.means)
+        other.update(replace(told, centre=np.zeros_like(told.centre)))
         return other
 
     def _squares(self) -> Array:
@@ -114,7 +120,7 @@ class SummedMoments(Moments):
         # sum_i y_it y_iu over the trajectories that reach u is products - sums * offsets; "paper" has R_iu for y_iu.
         offsets = own / self._planned
         if covariance == "paired":
-            scale = self.discounts / (self._planned - 1)
+            scale = self.discounts / self._divisors
             later = told.products @ scale - told.sums @ (scale * offsets) - scale * squares
         else:
             scale, means = self.discounts / self._planned, self.means

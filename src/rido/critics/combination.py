@@ -5,6 +5,9 @@ quadratic in c, and so is the variance ``sum_t f_t / n_t`` of any schedule: the 
 least-squares problem. Schedule and c are improved in turn; a schedule is what was collected and the best use of what is
 left of the budget. Subsets of the value functions compete on trajectories that were not used, as plans do in
 :mod:`rido.strategies.planning`; no value function at all is one of them.
+
+An agent's own value function was learned from far more data than an evaluation has. So it is used from the start, as it
+is, until the data show that it does harm or that others are better.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from rido.critics.base import Floats
 
 _FOLDS = 5
 _MARGIN = 1.25  # standard errors by which value functions must beat none, as in planning
-_LEAST_GAIN = 0.25  # share of the variance that a change must surely take away: plans made before do not suit it
+_LEAST_GAIN = 0.1  # share of the variance that a change must surely take away: plans made before do not suit it
+_DISCOUNT = 0.3  # share of gamma^2t in the weights of a schedule: those of few trajectories alone are mostly noise
 _ROUNDS = 4  # of improving schedule and coefficients in turn
 _LEAST_SHARE = 1e-6  # of the mean weight that a step has at least, so that no count is zero
 _RIDGE = 1e-3  # of the largest eigenvalue: directions that vary less are left alone
@@ -68,9 +72,13 @@ def choose(
     budget: float,
     resets: float,
     required: bool,
+    agent: bool = False,
     present: Sequence[int] = (),
 ) -> Floats:
     """Coefficients of the value functions with the best lower bound of their gain over those used at present.
+
+    Others take their place only if they surely gain, because a plan for one signal may suit another badly. What was
+    taken up by chance is given up as soon as the agent's value, or none, only looks better: little is planned for it yet.
 
     Args:
         teams: Signals of teams whose value functions were fitted on others.
@@ -78,29 +86,30 @@ def choose(
         budget: Transitions to spend in all.
         resets: Independent starts that the critic's expectation will come from.
         required: Whether to choose among the value functions also where none seems to gain. Coefficients may be 0.
-        present: Indices of the value functions that what was collected was planned for. Others take their place only if
-            they surely gain, because a plan for one signal may suit another badly. None takes it also where it only
-            looks better: what was taken up by chance is given up while little is planned for it.
+        agent: Whether the first value function is the agent's own, which has the coefficient 1 where it is used alone.
+        present: Indices of the value functions that what was collected was planned for.
     """
     size = teams[0].size
-    together = {key: union([team.moments[key] for team in teams]) for key in teams[0].moments}
+    together = {key: union([team.moments[key] for team in teams], same_means=False) for key in teams[0].moments}
     full = int(together[0, 0].counts[-1])
     weights, unit = _quadratic(together, size, max(2, min(_FOLDS, full)))
     costs = np.maximum(together[0, 0].survival, 1 / (together[0, 0].counts + 1))
     spreads = [np.atleast_2d(np.cov(scaled(team.starts, -unit))) for team in teams if team.starts.shape[1] > 1]
     starts = np.mean(spreads or [np.zeros((size - 1, size - 1))], axis=0) / resets
-    plan = partial(_schedule, costs, counts, max(budget, float(costs @ counts)))
+    plan = partial(_schedule, together[0, 0].discounts ** 2, costs, counts, max(budget, float(costs @ counts)))
     everything = tuple(range(1, size))
     subsets = [(), *((j,) for j in everything), *([everything] if size > 2 else [])]
     used = tuple(j + 1 for j in present)
     base = subsets.index(used) if used in subsets else len(subsets) - 1
+    home = int(agent)  # place of what is used from the start
+    rounds = [0 if agent and subset == (1,) else _ROUNDS for subset in subsets]
     number = len(weights)
     total = weights.sum(axis=0)
     scores = np.empty((number, len(subsets)))
     for fold in range(number):
         others = (total - weights[fold]) * number / (number - 1)
         for place, subset in enumerate(subsets):
-            coefficients, planned = _improve(others, plan, starts, subset)
+            coefficients, planned = _improve(others, plan, starts, subset, rounds[place])
             scores[fold, place] = _variance(weights[fold] * number, planned, starts, coefficients)
     gains = scores - scores[:, [base]]
     bounds = gains.mean(axis=0) + _MARGIN * gains.std(axis=0, ddof=1) / np.sqrt(number)
@@ -108,8 +117,10 @@ def choose(
     if required and base == 0:
         best = 1 + int(bounds[1:].argmin())
     elif bounds[best] > -_LEAST_GAIN * scores[:, base].mean():
-        best = 0 if gains[:, 0].mean() < 0 and not required else base
-    return _improve(total, plan, starts, subsets[best])[0][1:]
+        simplest = min({0, home}, key=lambda place: float(gains[:, place].mean()))
+        given_up = base > home and gains[:, simplest].mean() < 0 and not required
+        best = simplest if given_up else base
+    return _improve(total, plan, starts, subsets[best], rounds[best])[0][1:]
 
 
 def _quadratic(moments: dict[tuple[int, int], Moments], size: int, folds: int) -> tuple[Floats, int]:
@@ -123,7 +134,7 @@ def _quadratic(moments: dict[tuple[int, int], Moments], size: int, folds: int) -
 
 
 def _improve(
-    form: Floats, plan: Callable[[Floats, Floats], Floats], starts: Floats, subset: tuple[int, ...]
+    form: Floats, plan: Callable[[Floats, Floats], Floats], starts: Floats, subset: tuple[int, ...], rounds: int
 ) -> tuple[Floats, Floats]:
     """Coefficients, with 1 for the rewards in front, and the counts of their schedule."""
     from scipy.optimize import nnls  # slow to import
@@ -132,7 +143,7 @@ def _improve(
     coefficients[0] = 1.0
     used = list(subset)
     coefficients[used] = 1 / max(len(used), 1)
-    for _ in range(_ROUNDS if used else 0):
+    for _ in range(rounds if used else 0):
         inverse = 1 / plan(form, coefficients)
         matrix = form @ inverse
         matrix[1:, 1:] += starts
@@ -148,9 +159,12 @@ def _improve(
     return coefficients, plan(form, coefficients)
 
 
-def _schedule(costs: Floats, counts: NDArray[np.int64], budget: float, form: Floats, coefficients: Floats) -> Floats:
+def _schedule(
+    prior: Floats, costs: Floats, counts: NDArray[np.int64], budget: float, form: Floats, coefficients: Floats
+) -> Floats:
     """Samples of each step when the budget is spent, those that there are included."""
-    pooled = pool(np.einsum("i,ijt,j->t", coefficients, form, coefficients), costs)
+    weights = np.einsum("i,ijt,j->t", coefficients, form, coefficients)
+    pooled = pool((1 - _DISCOUNT) * weights + _DISCOUNT * max(weights.sum(), 0.0) * prior / prior.sum(), costs)
     root = np.sqrt(np.maximum(pooled, _LEAST_SHARE * pooled.mean()))
     if not root.any():
         root = np.ones_like(root)

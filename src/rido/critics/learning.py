@@ -107,17 +107,22 @@ class Learner:
             others = [[signals[other] for other in teams if other != team] for team in teams]
             counts = np.sum([one.moments[0, 0].counts for one in signals], axis=0)
             options: dict[str, Any] = dict(
-                counts=counts, budget=self._budget, resets=self._resets, required=self._required
+                counts=counts,
+                budget=self._budget,
+                resets=self._resets,
+                required=self._required,
+                agent=self._extractor.agent is not None,
             )
-            present = self._shares or [np.zeros(signals[0].size - 1)] * len(teams)
+            present = self._shares or [self._first_shares(signals[0].size - 1)] * len(teams)
             self._shares = [
                 choose(group, **options, present=np.flatnonzero(shares).tolist())
                 for group, shares in zip(others, present, strict=True)
             ]
-            used = sum(bool(shares.any()) for shares in self._shares)
+            learned = [self._has_learned(shares) for shares in self._shares]
             # By chance, if not all teams gain at first, or if most do not later.
-            if used < len(teams) and (used <= len(teams) / 2 or not any(shares.any() for shares in present)):
-                self._shares = [np.zeros_like(shares) for shares in self._shares]
+            if not all(learned) and (sum(learned) <= len(teams) / 2 or not any(map(self._has_learned, present))):
+                simple = self._shares[learned.index(False)]
+                self._shares = [simple if own else s for own, s in zip(learned, self._shares, strict=True)]
         return [self._moments(team, group) for team in teams for group in self._groups(team)]
 
     @property
@@ -151,6 +156,16 @@ class Learner:
         if self._extractor.agent is not None:
             total += shares[:, 0].mean() * self._extractor.agent.shorten(features[:, -1], steps_to_go)
         return total
+
+    def _first_shares(self, functions: int) -> Floats:
+        """The agent's value alone, if there is one and nothing else is required."""
+        shares = np.zeros(functions)
+        shares[:1] = self._extractor.agent is not None and not self._required
+        return shares
+
+    def _has_learned(self, shares: Floats) -> bool:
+        """Whether a critic is more than the agent's value as it is."""
+        return bool(shares[int(self._extractor.agent is not None) :].any())
 
     def _groups(self, team: int) -> range:
         return range(team * self._members, (team + 1) * self._members)

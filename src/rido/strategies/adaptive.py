@@ -313,7 +313,9 @@ class Adaptive(Strategy):
             budget = self.budget * max(1, division.teams - 1) / division.teams
             self._lessons = [
                 learn(
-                    union([group for team in division.others(index, groups) for group in team]),
+                    union(
+                        [union(team) for team in division.others(index, groups)], same_means=not division.cross_fitted
+                    ),
                     budget=budget,
                     reset_price=self.reset_price,
                     gains=division.gains(index, groups),
