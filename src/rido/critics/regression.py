@@ -44,7 +44,9 @@ class Basis:
     def __init__(self, sample: Sample, scale: float, *, agent_value: bool, horizon: int, gamma: float) -> None:
         self.horizon, self.gamma, self._agent_value = horizon, gamma, agent_value
         rows = sample.features[sample.to_go(horizon) > 0]
-        mean, deviation = rows.mean(axis=0), rows.std(axis=0)
+        # Starts may lie farther apart than the states that follow, where a policy brings all to the same place.
+        starts = sample.features[np.cumsum(sample.trajectories.steps + 1) - sample.trajectories.steps - 1]
+        mean, deviation = rows.mean(axis=0), np.maximum(rows.std(axis=0), starts.std(axis=0))
         varies = deviation > 1e-9 * (1 + np.abs(mean))
         self._scale = np.where(varies, 2.0 ** np.rint(np.log2(np.where(varies, deviation, 1.0))), 1.0)
         self._mean = np.rint(2 * mean / self._scale) * self._scale / 2
