@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from helpers import random_batch
 from rido import RewardMoments, Trajectories
+from rido.core.moments import union
 
 
 def moments_of(*batches, horizon, gamma=0.9):
@@ -145,6 +146,47 @@ def test_folds_add_up_to_the_weights_and_are_those_of_their_trajectories():
     chosen = [sum(terms[i, 0] for i in range(14) if mask >> i & 1) for mask in range(1 << 14)]
     for fold in folds:
         assert np.abs(np.array(chosen) - fold[0]).min() < 1e-9
+
+
+class TestPartsWithMeansOfTheirOwn:
+    lengths = np.array([5, 5, 5, 3, 5, 5, 2])
+    parts = (slice(4), slice(4, None))
+
+    def rows(self, offset):
+        """Trajectories with the same covariances, of which the later part has other means."""
+        rows = np.random.default_rng(4).normal(size=(7, 5)).cumsum(axis=1)
+        rows[4:] += offset * np.arange(1, 6)
+        return rows
+
+    def moments(self, offset):
+        rows = self.rows(offset)
+        return [moments_of(Trajectories(rows[part], self.lengths[part]), horizon=5) for part in self.parts]
+
+    def test_their_weights_do_not_depend_on_the_means(self):
+        apart, alike = (union(self.moments(offset), same_means=False) for offset in (100.0, 0.0))
+        np.testing.assert_allclose(apart.weights(), alike.weights(), rtol=1e-9)
+        np.testing.assert_allclose(apart.weights_by_fold(3), alike.weights_by_fold(3), rtol=1e-9)
+        np.testing.assert_allclose(apart.variances, alike.variances, rtol=1e-9)
+        assert apart.largest_deviation == pytest.approx(alike.largest_deviation)
+        assert union(self.moments(100.0)).weights()[0] > 100 * apart.weights()[0]
+
+    def test_their_weights_are_pooled_covariances(self):
+        """Products of deviations from the means of each part, over the trajectories less the parts."""
+        rows, weights = self.rows(3.0), np.zeros(5)
+        for t in range(5):
+            for u in range(t, 5):
+                total, count = 0.0, 0
+                for part in self.parts:
+                    own, lengths = rows[part], self.lengths[part]
+                    centres = [own[lengths > step, step].mean() for step in (t, u)]
+                    total += np.prod(own[lengths > u][:, [t, u]] - centres, axis=1).sum()
+                    count += np.count_nonzero(lengths > u)
+                weights[t] += (1 if t == u else 2) * 0.9 ** (t + u) * total / (count - 2)
+        np.testing.assert_allclose(union(self.moments(3.0), same_means=False).weights(), weights, rtol=1e-9)
+
+    def test_as_few_full_length_trajectories_as_parts_count_as_alike(self):
+        pieces = [moments_of(Trajectories([[x, 2 * x]], [2]), horizon=2) for x in (1.0, 3.0)]
+        np.testing.assert_array_equal(union(pieces, same_means=False).weights(), union(pieces).weights())
 
 
 def test_the_largest_deviation_is_that_of_a_full_length_tail():

@@ -5,6 +5,7 @@ import pytest
 
 from helpers import random_batch
 from rido import Adaptive, Estimate, RewardMoments, Rido, Trajectories
+from rido.core.moments import union
 from rido.core.summaries import Summary, SummedMoments
 
 
@@ -32,6 +33,19 @@ def both():
         rewards.update(batch)
         sums.update(summary(batch, 12, np.random.default_rng(seed).normal(size=12)))
     return rewards, sums
+
+
+def test_parts_with_means_of_their_own_have_the_weights_of_the_rewards():
+    rewards, sums = [], []
+    for seed in range(2):
+        batch = random_batch(seed, 12, 40)
+        shifted = Trajectories(batch.flat + 50 * seed, batch.lengths)
+        rewards.append(RewardMoments(12, gamma=0.9))
+        rewards[-1].update(shifted)
+        sums.append(SummedMoments(12, gamma=0.9))
+        sums[-1].update(summary(shifted, 12, np.zeros(12)))
+    one, other = (union(parts, same_means=False) for parts in (sums, rewards))
+    np.testing.assert_allclose(one.weights(), other.weights(), rtol=1e-9)
 
 
 def test_sums_say_what_rewards_say(both):

@@ -1,15 +1,18 @@
 """Critics that keep learning: the regression, the combination, and what they promise."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import rido
 from rido.core.reward_moments import RewardMoments
-from rido.critics.base import signal_of_values
+from rido.critics.base import AgentCritic, signal_of_values
 from rido.critics.combination import Signals, choose, residuals
 from rido.critics.features import FeatureExtractor, Sample
 from rido.critics.learning import Learner
 from rido.critics.regression import _PENALTIES, Basis, Normal, fit
+from rido.policies.base import ValueFunction
 
 HORIZON, GAMMA = 8, 0.9
 EVERYTHING = dict(counts=np.ones(HORIZON, dtype=int), budget=1000.0, resets=1e9)  # is still to be collected
@@ -28,9 +31,9 @@ def true_value(features, steps_to_go):
     return features[:, 0] * (1 - GAMMA**steps_to_go) / (1 - GAMMA)
 
 
-def learner(**settings):
+def learner(extractor=None, **settings):
     options = dict(members=1, groups=3, horizon=HORIZON, gamma=GAMMA, budget=100.0, resets=10_000.0, required=False)
-    return Learner(FeatureExtractor(None, None), **{**options, **settings})
+    return Learner(extractor or FeatureExtractor(None, None), **{**options, **settings})
 
 
 class TestRegression:
@@ -70,6 +73,21 @@ class TestRegression:
         states, to_go = np.linspace(-2, 2, 9)[:, None], np.full(9, HORIZON)
         slope, _ = np.polyfit(true_value(states, to_go), basis.value(found, states, to_go), 1)
         assert 0.7 < slope < 1.2  # without the value of their ends it would be 0.3
+
+    def test_starts_that_lie_far_apart_are_told_apart(self):
+        """A policy that brings all states to 0: starts are 10 deviations of all states away from it."""
+        starts = np.linspace(-100.0, 100.0, 20)
+        states = np.concatenate([starts[:, None], np.zeros((20, 400))], axis=1)
+        rewards = rido.Trajectories(np.zeros((20, 400)), np.full(20, 400))
+        basis = Basis(
+            Sample(rewards, np.zeros(20, dtype=bool), states.reshape(-1, 1)),
+            1.5,
+            agent_value=False,
+            horizon=400,
+            gamma=1.0,
+        )
+        columns = basis(starts[:, None], np.full(20, 400))
+        assert np.abs(np.diff(columns, axis=0)).max(axis=1).min() > 1e-3
 
     @pytest.mark.parametrize(("noise", "best"), [(0.0, 1e-7), (30.0, 1e-3)])
     def test_the_penalty_is_the_best_for_parts_left_out(self, noise, best):
@@ -144,6 +162,27 @@ class TestCombination:
         )
         assert required > 5 and kept <= required / 3
 
+    def test_other_means_of_a_team_are_no_variance(self):
+        """Critics of teams may differ by a constant; the true value is the best of each all the same."""
+        teams = [
+            self.signals([lambda f, k, off=off: true_value(f, k) + off], seed)[0] for seed, off in enumerate((0, 99))
+        ]
+        np.testing.assert_allclose(choose(teams, **EVERYTHING, required=False), [1.0], atol=0.1)
+
+    def test_the_agents_value_is_used_as_it_is_until_it_surely_does_harm(self):
+        """The true value and some noise takes away most of the variance; one that is ten times too large adds a lot."""
+        rng = np.random.default_rng(8)
+        for factor, expected in ((1.0, [1.0]), (10.0, [0.0])):
+            functions = [lambda f, k, factor=factor: factor * true_value(f, k) + 0.3 * rng.normal(size=len(f))]
+            team = self.signals(functions, count=20)[0]
+            found = choose([team], **EVERYTHING, required=False, agent=True, present=[0])
+            np.testing.assert_array_equal(found, expected)
+
+    def test_a_surely_better_one_takes_the_place_of_the_agents(self):
+        own = lambda f, k: 0.2 * true_value(f, k)  # noqa: E731 - a value function
+        found = choose([self.signals([own, true_value])[0]], **EVERYTHING, required=False, agent=True, present=[0])
+        assert found[1] > 0.8
+
     def test_a_value_function_that_never_varies_counts_nothing(self):
         found = choose([self.signals([lambda f, k: np.zeros(len(f))])[0]], **EVERYTHING, required=True)
         np.testing.assert_array_equal(found, [0.0])
@@ -203,6 +242,27 @@ class TestLearner:
             one.learn()
             used.append(one.critic() is not None)
         assert used == [False, True, True, False, False]
+
+    def test_the_agents_value_is_used_from_the_start(self):
+        """Also where it only looks a little worse than none on few trajectories."""
+        agent = AgentCritic(ValueFunction(lambda f: f[:, -1], 1.0))
+        sample = walks(np.random.default_rng(6), 12)
+        noise = np.random.default_rng(7).normal(size=(len(sample.features), 1))
+        one = learner(FeatureExtractor(None, agent))
+        one.add(replace(sample, features=np.hstack([0 * noise, 0.3 * noise])), np.arange(12) % 3)
+        one.learn()
+        np.testing.assert_array_equal(one._shares, [[1.0, 0.0, 0.0]] * 3)
+
+    def test_chance_gains_of_one_team_leave_it_the_critic_of_the_others(self, monkeypatch):
+        agent = AgentCritic(ValueFunction(lambda f: f[:, -1], 1.0))
+        one, sample = learner(FeatureExtractor(None, agent)), walks(np.random.default_rng(6), 12)
+        one.add(
+            Sample(sample.trajectories, sample.terminated, np.repeat(sample.features, 2, axis=1)), np.arange(12) % 3
+        )
+        turn = iter([[1.0, 0.0, 0.0], [0.3, 0.7, 0.0], [1.0, 0.0, 0.0]])
+        monkeypatch.setattr("rido.critics.learning.choose", lambda *a, **k: np.array(next(turn)))
+        one.learn()
+        np.testing.assert_array_equal(one._shares, [[1.0, 0.0, 0.0]] * 3)
 
     def test_more_data_make_a_better_critic(self):
         """Variance of the residuals of 300 walks over that of 30."""

@@ -77,8 +77,8 @@ def choose(
 ) -> Floats:
     """Coefficients of the value functions with the best lower bound of their gain over those used at present.
 
-    Others take their place only if they surely gain, because a plan for one signal may suit another badly. What was
-    taken up by chance is given up as soon as the agent's value, or none, only looks better: little is planned for it yet.
+    Others take their place only if they surely gain, because a plan for one signal may suit another badly. But what was
+    taken up by chance is given up as soon as the agent's value, or none, looks better: little is planned for it yet.
 
     Args:
         teams: Signals of teams whose value functions were fitted on others.
