@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from critic import AGENTS, ENVIRONMENTS, balance
+from planned import planned_variance
 from sections import row, rule, study_parser, update
 
 import rido
@@ -38,6 +39,7 @@ METHODS = {
     "auto": {"critic": "auto"},
     "Sobol, auto": {"starts": "sobol", "critic": "auto"},
 }
+PLANNED = "planned, "  # before the name of a method: its variance by the true weights
 MAIN_METHODS, CRITICS = ("plain episodes", "default", "Sobol", "Sobol, auto"), ("default", "auto")
 
 
@@ -50,7 +52,7 @@ class Case:
     gamma: float
     budget: int
     repetitions: int
-    truth: int  # trajectories that the truth comes from; 0 where it is known or not needed
+    truth: int  # trajectories that the truth or the weights come from; 0 where these are known or not needed
     methods: tuple[str, ...] = tuple(METHODS)
 
     @property
@@ -78,6 +80,23 @@ SECTIONS = {
             Case(agent, horizon, gamma, 50 * horizon, 60, 0, CRITICS)
             for agent, (_, _, horizon, _, _) in ENVIRONMENTS.items()
             for gamma in (0.9, 0.99)
+        ],
+    ),
+    "planned": (
+        "Variance by the true weights",
+        [
+            Case(agent, horizon, gamma, budget, 20, 1000, CRITICS)
+            for agent, horizon, gamma, budget in [
+                ("CartPole", 200, 0.9, 10_000),
+                ("CartPole", 200, 0.99, 10_000),
+                ("HalfCheetah", 200, 0.99, 20_000),
+                ("HalfCheetah", 200, 1.0, 20_000),
+                ("HalfCheetah", 500, 0.99, 25_000),
+                ("Ant", 200, 0.99, 20_000),
+                ("Ant", 200, 1.0, 20_000),
+                ("Ant", 500, 0.99, 25_000),
+                ("Swimmer", 200, 1.0, 20_000),
+            ]
         ],
     ),
     "lqg": (
@@ -127,6 +146,9 @@ def run_cell(task):
         warnings.simplefilter("ignore")
         if method == "truth":
             found = truth_of(case)
+        elif method.startswith(PLANNED):
+            settings = dict(horizon=case.horizon, gamma=case.gamma, budget=case.budget, seed=seed, size=case.truth)
+            found = planned_variance(*environment(case), **settings, **METHODS[method.removeprefix(PLANNED)])
         else:
             env, agent, kwargs = environment(case)
             result = rido.evaluate(
@@ -182,6 +204,35 @@ def against_none(cases, found):
     return "\n".join(text)
 
 
+def by_weights(cases, found):
+    """A table: the variance that runs have by the true weights, without the luck of their draws."""
+    text = [
+        "The variance that a run has by its schedule, its critic and the true weights f_t, which are those of "
+        f"{cases[0].truth:,} recorded trajectories (`benchmarks/planned.py`). Starts are random. Mean over the runs, "
+        "over uniform's variance: below 1 is a gain. The last two columns compare runs with the same seeds.",
+        "",
+        "| case | budget | runs | default | auto | critic used | auto over default | worst run |",
+        rule(8),
+    ]
+    for case in cases:
+        seeds = [s for s in range(case.repetitions) if all((case, PLANNED + m, s) in found for m in CRITICS)]
+        if len(seeds) < 2:
+            continue
+        none, auto = (np.array([found[case, PLANNED + m, s] for s in seeds], dtype=float).T for m in CRITICS)
+        cells = [
+            case.label,
+            f"{case.budget:,}",
+            len(seeds),
+            f"{none[0].mean():.3f}",
+            f"{auto[0].mean():.3f}",
+            f"{auto[1].mean():.2f}",
+            ratio_of_means(auto[0], none[0]),
+            f"{(auto[0] / none[0]).max():.2f}",
+        ]
+        text.append(row(*cells))
+    return "\n".join(text)
+
+
 def ratio_of_means(above, below):
     """The ratio of two means over the same seeds, and its standard error."""
     ratio = above.mean() / below.mean()
@@ -230,16 +281,17 @@ def made(names, pool, folder, *, quick, stored):
             cases = [
                 replace(case, budget=20 * case.horizon, repetitions=2, truth=min(64, case.truth)) for case in cases[:1]
             ]
-        tasks = [(case, "truth", 0, folder) for case in cases if case.truth or case.agent == "lqg"]
+        prefix = PLANNED if name == "planned" else ""
+        tasks = [(case, "truth", 0, folder) for case in cases if not prefix and (case.truth or case.agent == "lqg")]
         runs = [
-            (case, method, seed, folder)
+            (case, prefix + method, seed, folder)
             for case in cases
             for method in case.methods
             for seed in range(case.repetitions)
-            if not stored or path_of(case, method, seed, folder).exists()
+            if not stored or path_of(case, prefix + method, seed, folder).exists()
         ]
         tasks += sorted(runs, key=lambda task: task[2])  # a study that is stopped has as many runs of each method
-        page = against_none if name == "critics" else against_uniform
+        page = {"critics": against_none, "planned": by_weights}.get(name, against_uniform)
         yield title, page(cases, dict(pool.imap_unordered(run_cell, tasks)))
 
 

@@ -189,7 +189,8 @@ def test_what_cannot_be_is_named():
 def test_the_study_has_a_short_form(tmp_path):
     page = tmp_path / "variance.md"
     study = [sys.executable, ROOT / "benchmarks" / "variance.py", "--quick", "--output", page, "--cells", tmp_path]
-    subprocess.run([*study, "--sections", "lqg,reacher"], check=True, capture_output=True)
+    subprocess.run([*study, "--sections", "lqg,reacher,planned"], check=True, capture_output=True)
     rows = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| lqg")]
     assert [row[3] for row in rows] == ["plain episodes", "default", "Sobol", "auto", "Sobol, auto"]
     assert "| reacher, T = 50, gamma 1 | 1,000 | 2 |" in page.read_text()
+    assert "| CartPole, T = 200, gamma 0.9 | 4,000 | 2 |" in page.read_text()
