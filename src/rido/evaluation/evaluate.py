@@ -109,8 +109,8 @@ def evaluate(
         critic: a value function as a control variate: only its residual is sampled. A wrong one costs precision, not
             correctness. A function ``V(observations, steps_to_go)`` on batches; "policy" for the agent's own; "fit" for
             ones that are fitted again after each phase, for each of three teams of trajectories on the other two;
-            "auto" for what promises the least error, which may be none. In JAX it is a function of one observation,
-            and runs on the device.
+            "auto" for the agent's own at first and then what promises the least error, which may be none. In JAX it is
+            a function of one observation, and runs on the device.
         starts: "sobol" takes the random numbers of resets from a low-discrepancy sequence (Sobol's, scrambled), which
             covers the possible starts more evenly than independent ones. It gains where returns depend smoothly on the
             start; see docs/starts.md.
