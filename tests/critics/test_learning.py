@@ -225,7 +225,7 @@ class TestLearner:
         one, sample, groups = learner(required=True), walks(np.random.default_rng(4), 90), np.arange(90) % 3
         one.add(sample, groups)
         moments = one.learn()
-        assert one.critic() is not None and one.critic().name == "fit"
+        assert one.critic() is not None and one.critic().name == "fit" and not one.same_critics
         discounts = GAMMA ** np.arange(HORIZON)
         returns = sample.trajectories.rewards @ discounts
         by_group = np.concatenate([returns[groups == group] for group in range(3)])
@@ -250,8 +250,10 @@ class TestLearner:
         noise = np.random.default_rng(7).normal(size=(len(sample.features), 1))
         one = learner(FeatureExtractor(None, agent))
         one.add(replace(sample, features=np.hstack([0 * noise, 0.3 * noise])), np.arange(12) % 3)
+        assert one.same_critics  # no critic yet
         one.learn()
         np.testing.assert_array_equal(one._shares, [[1.0, 0.0, 0.0]] * 3)
+        assert one.same_critics
 
     def test_chance_gains_of_one_team_leave_it_the_critic_of_the_others(self, monkeypatch):
         agent = AgentCritic(ValueFunction(lambda f: f[:, -1], 1.0))
@@ -276,6 +278,21 @@ class TestLearner:
             to_go = np.full(len(first), HORIZON)
             errors.append(np.mean((one.values(first, to_go) - true_value(first, to_go)) ** 2))
         assert errors[1] < errors[0] / 2
+
+
+def test_teams_with_the_same_critic_have_the_error_of_teams_without():
+    """Means of each step that are the same in all teams are estimated once, not once for each team."""
+    rewards = np.random.default_rng(1).normal(size=(200, 10))
+    errors = []
+    for cross_fitted in (False, True):
+        strategy = rido.Adaptive(horizon=10, budget=400, gamma=0.9)
+        strategy.divide(cross_fitted=cross_fitted)
+        schedule = strategy.ask()
+        strategy.tell(rido.Trajectories(rewards[: schedule.trajectories], schedule.lengths))
+        separate = strategy.estimate().standard_error
+        strategy.follow(strategy._groups, same_means=True)
+        errors.append(strategy.estimate().standard_error)
+    assert errors[0] == errors[1] != separate
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "rido", "adaptive"])

@@ -141,6 +141,11 @@ class Learner:
         return LearnedCritic(self) if any(shares.any() for shares in self._shares) else None
 
     @property
+    def same_critics(self) -> bool:
+        """Whether all teams have the same critic: none, or the agent's value as it is."""
+        return not any(map(self._has_learned, self._shares)) and len(np.unique(self._shares, axis=0)) <= 1
+
+    @property
     def fitted(self) -> bool:
         """Whether a regression is part of some team's critic, not the agent's value alone."""
         return any(shares[-len(_SCALES) :].any() for shares in self._shares)

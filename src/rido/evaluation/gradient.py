@@ -327,7 +327,7 @@ def _estimate(
             strategy.tell(estimator.add(observed, teams))
             if baseline is not None:
                 baselines = estimator.baselines(division)
-                strategy.follow(estimator.groups(division, baselines))
+                strategy.follow(estimator.groups(division, baselines), same_means=not division.cross_fitted)
     joint = strategy.joint()
     variance = float(np.trace(joint.covariance[1:, 1:]))
     return dict(

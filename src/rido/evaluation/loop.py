@@ -262,7 +262,8 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
                 sample = collector.observe(lengths, groups, choice.extractor, bar)
                 strategy.tell(sample.trajectories)
                 learner.add(sample, groups)
-                strategy.follow(learner.learn())
+                residuals = learner.learn()
+                strategy.follow(residuals, same_means=learner.same_critics)
                 collector.use(learner)
             else:
                 strategy.tell(collector.collect(lengths, groups, bar))

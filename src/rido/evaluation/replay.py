@@ -109,7 +109,8 @@ def _ask_and_tell(
         strategy.tell(batch)
         if learner is not None:
             learner.add(sample_of(pieces, judged=judged), groups)
-            strategy.follow(learner.learn())
+            residuals = learner.learn()
+            strategy.follow(residuals, same_means=learner.same_critics)
             starts = learner.starts if learner.critic() is not None else np.zeros(0)
         else:
             starts = np.concatenate([starts, *(piece.starts for piece in pieces if piece.starts is not None)])

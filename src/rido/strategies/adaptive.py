@@ -184,8 +184,8 @@ class Adaptive(Strategy):
         before = np.array([counts[0] for counts in self._team_counts()])
         return self.division.deal(_deal(lengths, self._parts), before)
 
-    def follow(self, groups: Sequence[Moments]) -> None:
-        super().follow(groups)
+    def follow(self, groups: Sequence[Moments], *, same_means: bool = True) -> None:
+        super().follow(groups, same_means=same_means)
         self._lessons = []
 
     def _by_group(self, batches: Sequence[Trajectories | Summary]) -> dict[int, Trajectories | Summary]:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -168,14 +169,16 @@ class Strategy(ABC):
         told = sum(len(batch) for batch in self._told if isinstance(batch, Trajectories))
         return (told + np.arange(lengths.size)) % self.division.groups
 
-    def follow(self, groups: Sequence[Moments]) -> None:
+    def follow(self, groups: Sequence[Moments], *, same_means: bool = True) -> None:
         """Plans and estimates from now on by another signal of the trajectories that were told.
 
         The signal is a critic's residual, or the difference of two policies.
 
         Args:
             groups: moments of this signal for each group.
+            same_means: whether the signal is the same function of the trajectories in all teams.
         """
+        self.division = replace(self.division, cross_fitted=not same_means)
         self._groups, self.moments = list(groups), union(groups)
         self._estimated = None
 
