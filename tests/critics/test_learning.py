@@ -40,7 +40,7 @@ class TestRegression:
     def test_it_solves_the_weighted_ridge_problem_of_complete_trajectories(self):
         sample = walks(np.random.default_rng(0), 40)
         basis = Basis(sample, 1.5, agent_value=False, horizon=HORIZON, gamma=GAMMA)
-        found = Normal.of(basis, sample, 0).solve(basis.free, 1e-3)
+        found = Normal.of(basis, sample, 0).solve(basis.free, 1e-3)[0]
         to_go = sample.to_go(HORIZON)
         rows, discounts = to_go > 0, GAMMA ** np.arange(HORIZON)
         returns = np.array(
@@ -69,7 +69,7 @@ class TestRegression:
         lengths = np.where(np.arange(200) < 60, HORIZON, 2)
         sample = walks(rng, 200, lengths)
         basis = Basis(sample, 4.0, agent_value=False, horizon=HORIZON, gamma=GAMMA)
-        found = Normal.of(basis, sample, 0).solve(basis.free, 1e-3)
+        found = Normal.of(basis, sample, 0).solve(basis.free, 1e-3)[0]
         states, to_go = np.linspace(-2, 2, 9)[:, None], np.full(9, HORIZON)
         slope, _ = np.polyfit(true_value(states, to_go), basis.value(found, states, to_go), 1)
         assert 0.7 < slope < 1.2  # without the value of their ends it would be 0.3
@@ -106,13 +106,13 @@ class TestRegression:
             for part, sample in zip(parts[::-1], samples, strict=True):
                 to_go = sample.to_go(HORIZON)
                 rows, rewards = to_go > 0, sample.trajectories.rewards
-                values = basis.value(part.solve(basis.free, penalty), sample.features[rows], to_go[rows])
+                values = basis.value(part.solve(basis.free, penalty)[0], sample.features[rows], to_go[rows])
                 discounts = GAMMA ** np.arange(HORIZON)
                 returns = np.array([r[t:] @ discounts[: HORIZON - t] for r in rewards for t in range(HORIZON)])
                 total += GAMMA ** ((HORIZON - to_go[rows]) / 2) @ (values - returns) ** 2
             errors.append(total)
         assert _PENALTIES[int(np.argmin(errors))] == best
-        np.testing.assert_array_equal(fit(parts, basis.free), (parts[0] + parts[1]).solve(basis.free, best))
+        np.testing.assert_array_equal(fit(parts, basis.free), (parts[0] + parts[1]).solve(basis.free, best)[0])
 
 
 class TestCombination:

@@ -152,17 +152,20 @@ class Normal:
         mine, theirs = vars(self), vars(other)
         return Normal(**{name: mine[name] + theirs[name] for name in mine})
 
-    def solve(self, free: Truths, penalty: float) -> Floats:
-        """Coefficients of the columns."""
+    def solve(self, free: Truths, *penalties: float) -> list[Floats]:
+        """Coefficients of the columns for each penalty."""
         from scipy.linalg import lu_factor, lu_solve  # slow to import
 
-        first = np.diag(np.where(free, _FREE, _FIRST_PENALTY) * self.weights[0])
-        coefficients: Floats = np.linalg.solve(self.complete + first, self.targets[0])
-        gram = self.complete + self.truncated + np.diag(np.where(free, _FREE, penalty) * self.weights.sum())
-        factors, targets = lu_factor(gram, check_finite=False), self.targets.sum(axis=0)
-        for _ in range(_ROUNDS if self.weights[1] else 1):
-            coefficients = lu_solve(factors, targets + self.ends @ coefficients, check_finite=False)
-        return coefficients
+        at_first = np.diag(np.where(free, _FREE, _FIRST_PENALTY) * self.weights[0])
+        first, targets = np.linalg.solve(self.complete + at_first, self.targets[0]), self.targets.sum(axis=0)
+        found = []
+        for penalty in penalties:
+            gram = self.complete + self.truncated + np.diag(np.where(free, _FREE, penalty) * self.weights.sum())
+            factors, coefficients = lu_factor(gram, check_finite=False), first
+            for _ in range(_ROUNDS if self.weights[1] else 1):
+                coefficients = lu_solve(factors, targets + self.ends @ coefficients, check_finite=False)
+            found.append(coefficients)
+        return found
 
     def error(self, coefficients: Floats) -> float:
         """The squared error of a regression on complete trajectories, up to a constant."""
@@ -176,14 +179,14 @@ def fit(parts: Sequence[Normal], free: Truths) -> Floats:
     """
     together = sum(parts[1:], parts[0])
     if len(parts) == 1:
-        return together.solve(free, _FIRST_PENALTY)
+        return together.solve(free, _FIRST_PENALTY)[0]
     errors = np.zeros(len(_PENALTIES))
     for place, part in enumerate(parts):
         first, *more = (other for at, other in enumerate(parts) if at != place)
         rest = sum(more, first)
         with np.errstate(over="ignore", invalid="ignore"):  # rewards far larger than those of the first sample
-            errors += [part.error(rest.solve(free, penalty)) for penalty in _PENALTIES]
-    return together.solve(free, _PENALTIES[int(np.nan_to_num(errors, nan=np.inf).argmin())])
+            errors += [part.error(solved) for solved in rest.solve(free, *_PENALTIES)]
+    return together.solve(free, _PENALTIES[int(np.nan_to_num(errors, nan=np.inf).argmin())])[0]
 
 
 def _returns(sample: Sample, gamma: float) -> Floats:
