@@ -4,9 +4,10 @@ Made by ``python benchmarks/variance.py --output results/variance.md --workers 2
 its own planning. ``--sections pendulum`` makes some tables again and keeps the others; every cell is kept in
 ``--cells``, so that a run that was stopped goes on, and ``--stored`` makes tables of those that there are. ``--quick``
 is the short form that a test runs. Agents are those of the RL Baselines3 Zoo, which are in the folder that RIDO_AGENTS
-names; Reacher is played by the agent that ships with rido, CartPole by a controller that errs now and then. Truths come
-from many trajectories that start from Sobol points, or from the closed form for LQG; the error of a truth is taken off.
-Uniform's variance is that of a return over the number of full-length trajectories.
+names; Reacher is played by the agent that ships with rido, CartPole by a controller that errs now and then, and the
+off-policy agents are trained by the study itself. Truths come from many trajectories that start from Sobol points, or
+from the closed form for LQG; the error of a truth is taken off. Uniform's variance is that of a return over the number
+of full-length trajectories.
 """
 
 import json
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from critic import AGENTS, ENVIRONMENTS, balance
+from off_policy import trained
 from planned import planned_variance
 from sections import row, rule, study_parser, update
 
@@ -54,10 +56,12 @@ class Case:
     repetitions: int
     truth: int  # trajectories that the truth or the weights come from; 0 where these are known or not needed
     methods: tuple[str, ...] = tuple(METHODS)
+    deterministic: bool = True
 
     @property
     def label(self):
-        return f"{self.agent}, T = {self.horizon}, gamma {self.gamma:g}"
+        drawn = "" if self.deterministic else ", actions drawn"
+        return f"{self.agent}, T = {self.horizon}, gamma {self.gamma:g}{drawn}"
 
 
 SECTIONS = {
@@ -73,6 +77,13 @@ SECTIONS = {
     "chaotic": (
         "HalfCheetah and Ant",
         [Case("HalfCheetah", 200, 0.99, 20_000, 200, 2048), Case("Ant", 200, 0.99, 20_000, 200, 2048)],
+    ),
+    "off-policy": (
+        "Off-policy agents on Pendulum",
+        [
+            Case(agent, 200, 0.99, 10_000, 100, 8192, deterministic=deterministic)
+            for agent, deterministic in [("SAC", True), ("SAC", False), ("TQC", False), ("TD3", True)]
+        ],
     ),
     "critics": (
         '"auto" against none',
@@ -106,10 +117,12 @@ SECTIONS = {
 }
 
 
-def environment(case):
+def environment(case, folder):
     """The environment and the policy of a case."""
     if case.agent == "lqg":
         return "rido/LQG-v0", None, {}
+    if case.agent in ("SAC", "TD3", "TQC"):
+        return "Pendulum-v1", trained(case.agent, folder), {}
     if case.agent in ENVIRONMENTS:
         env, path, _, _, kwargs = ENVIRONMENTS[case.agent]
         return env, balance if path is None else AGENTS / path, kwargs
@@ -117,13 +130,14 @@ def environment(case):
     return agent.about["env"], agent, agent.about.get("env_kwargs", {})
 
 
-def truth_of(case):
+def truth_of(case, folder):
     """The true return, the variance of a single one, and the variance of this truth."""
     if case.agent == "lqg":
         truth, weights = lqg.expected_return(case.horizon, case.gamma), lqg.weights(case.horizon, case.gamma)
         return truth, float(weights.sum()), 0.0
-    env, agent, kwargs = environment(case)
-    simulator = GymnasiumSimulator(env, agent, horizon=case.horizon, env_kwargs=kwargs, num_envs=64)
+    env, agent, kwargs = environment(case, folder)
+    settings = dict(horizon=case.horizon, env_kwargs=kwargs, deterministic=case.deterministic)
+    simulator = GymnasiumSimulator(env, agent, num_envs=64, **settings)
     seed, turn = 10**9, np.arange(case.truth) % REPLICATES
     points = SobolPoints(seed, stream=0, replicates=REPLICATES).take(turn)
     batch = simulator.rollout(np.full(case.truth, case.horizon), trajectory_seeds(seed, 0, case.truth), points)
@@ -140,17 +154,17 @@ def path_of(case, method, seed, folder):
 
 def run_cell(task):
     """Runs one repetition of one method, or the truth of a case."""
-    case, method, seed, _ = task
+    case, method, seed, folder = task
     path = path_of(*task)
     if not path.exists():
         warnings.simplefilter("ignore")
         if method == "truth":
-            found = truth_of(case)
+            found = truth_of(case, folder)
         elif method.startswith(PLANNED):
             settings = dict(horizon=case.horizon, gamma=case.gamma, budget=case.budget, seed=seed, size=case.truth)
-            found = planned_variance(*environment(case), **settings, **METHODS[method.removeprefix(PLANNED)])
+            found = planned_variance(*environment(case, folder), **settings, **METHODS[method.removeprefix(PLANNED)])
         else:
-            env, agent, kwargs = environment(case)
+            env, agent, kwargs = environment(case, folder)
             result = rido.evaluate(
                 env,
                 agent,
@@ -158,6 +172,7 @@ def run_cell(task):
                 gamma=case.gamma,
                 horizon=case.horizon,
                 budget=case.budget,
+                deterministic=case.deterministic,
                 seed=seed,
                 progress=False,
                 **METHODS[method],
