@@ -15,7 +15,7 @@ from rido.critics.regression import _PENALTIES, Basis, Normal, fit
 from rido.policies.base import ValueFunction
 
 HORIZON, GAMMA = 8, 0.9
-EVERYTHING = dict(counts=np.ones(HORIZON, dtype=int), budget=1000.0, resets=1e9)  # is still to be collected
+EVERYTHING = dict(counts=[np.ones(HORIZON, dtype=int)], budget=1000.0, resets=1e9)  # is still to be collected
 
 
 def walks(rng, count, lengths=None):
@@ -136,6 +136,21 @@ class TestCombination:
     def test_half_of_the_value_counts_twice(self):
         found = choose([self.signals([lambda f, k: true_value(f, k) / 2])[0]], **EVERYTHING, required=False)
         np.testing.assert_allclose(found, [2.0], atol=0.1)
+
+    def test_coefficients_are_the_best_for_what_each_team_has(self):
+        """The estimate is the mean of the teams: many samples in one do not make up for few in another."""
+        own = lambda f, k: true_value(f, k) * (k > HORIZON / 2) - 0.5 * f[:, 0]  # noqa: E731 - wrong in two ways
+        team = self.signals([own], count=300)[0]
+        counts = [np.where(np.arange(HORIZON) < early, 200, 1) for early in (1, HORIZON // 2, HORIZON - 1)]
+        found = choose([team], counts=counts, budget=0.0, resets=1e12, required=True)
+        rewards, difference, both = (team.moments[key].weights() for key in ((0, 0), (1, 1), (0, 1)))
+        candidates = np.linspace(0, 2, 2001)
+        variances = [
+            sum(((rewards + c * (both - rewards - difference) + c**2 * difference) / one).sum() for one in counts)
+            for c in candidates
+        ]
+        assert 0.1 < candidates[np.argmin(variances)] < 1.9
+        np.testing.assert_allclose(found, [candidates[np.argmin(variances)]], atol=0.01)
 
     def test_where_nothing_gains_nothing_is_used(self):
         noise = np.random.default_rng(6)

@@ -68,7 +68,7 @@ class Signals:
 def choose(
     teams: Sequence[Signals],
     *,
-    counts: NDArray[np.int64],
+    counts: Sequence[NDArray[np.int64]],
     budget: float,
     resets: float,
     required: bool,
@@ -82,7 +82,7 @@ def choose(
 
     Args:
         teams: Signals of teams whose value functions were fitted on others.
-        counts: Samples of each step that all teams together have.
+        counts: Samples of each step that each of all teams has.
         budget: Transitions to spend in all.
         resets: Independent starts that the critic's expectation will come from.
         required: Whether to choose among the value functions also where none seems to gain. Coefficients may be 0.
@@ -96,7 +96,10 @@ def choose(
     costs = np.maximum(together[0, 0].survival, 1 / (together[0, 0].counts + 1))
     spreads = [np.atleast_2d(np.cov(scaled(team.starts, -unit))) for team in teams if team.starts.shape[1] > 1]
     starts = np.mean(spreads or [np.zeros((size - 1, size - 1))], axis=0) / resets
-    plan = partial(_schedule, together[0, 0].discounts ** 2, costs, counts, max(budget, float(costs @ counts)))
+    # The estimate is the mean of K teams: its variance is the sum of f_t / n_t with these n_t.
+    effective = len(counts) ** 2 / np.sum([1 / one for one in counts], axis=0)
+    left = max(budget - float(costs @ np.sum(counts, axis=0)), 0.0)
+    plan = partial(_schedule, together[0, 0].discounts ** 2, costs, effective, left)
     everything = tuple(range(1, size))
     subsets = [(), *((j,) for j in everything), *([everything] if size > 2 else [])]
     used = tuple(j + 1 for j in present)
@@ -159,17 +162,14 @@ def _improve(
     return coefficients, plan(form, coefficients)
 
 
-def _schedule(
-    prior: Floats, costs: Floats, counts: NDArray[np.int64], budget: float, form: Floats, coefficients: Floats
-) -> Floats:
-    """Samples of each step when the budget is spent, those that there are included."""
+def _schedule(prior: Floats, costs: Floats, counts: Floats, left: float, form: Floats, coefficients: Floats) -> Floats:
+    """Samples of each step when what is left of the budget is spent, those that there are included."""
     weights = np.einsum("i,ijt,j->t", coefficients, form, coefficients)
     pooled = pool((1 - _DISCOUNT) * weights + _DISCOUNT * max(weights.sum(), 0.0) * prior / prior.sum(), costs)
     root = np.sqrt(np.maximum(pooled, _LEAST_SHARE * pooled.mean()))
     if not root.any():
         root = np.ones_like(root)
-    missing = np.maximum(budget * root / (costs @ root) - counts, 0.0)
-    left = budget - float(costs @ counts)
+    missing = np.maximum((left + costs @ counts) * root / (costs @ root) - counts, 0.0)
     planned: Floats = counts + (missing * left / (costs @ missing) if left > 0 else 0.0)
     return planned
 

@@ -105,9 +105,8 @@ class Learner:
         if again:
             signals = [self._signals(team) for team in teams]
             others = [[signals[other] for other in teams if other != team] for team in teams]
-            counts = np.sum([one.moments[0, 0].counts for one in signals], axis=0)
             options: dict[str, Any] = dict(
-                counts=counts,
+                counts=[one.moments[0, 0].counts for one in signals],
                 budget=self._budget,
                 resets=self._resets,
                 required=self._required,

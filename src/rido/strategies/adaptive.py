@@ -40,6 +40,7 @@ _MANY = 1000  # one team above this budget, in full-length trajectories: it has 
 _LEAST_PILOT = 5  # trajectories of the pilot, where the budget is large enough
 _LEAST_FULL = 4  # full-length trajectories of the pilot; fitting a critic needs as many
 _PILOT_SHARE = 0.01  # smallest share of the budget for the pilot; it counts where the budget is very large
+_LEARNING_PILOT = 2.0  # with critics that learn the pilot is larger: it decides on a critic, and full length suits any
 _REACH = 0.02  # short trajectories of the pilot end where gamma^t falls to this
 _GROWTH = 0.3  # transitions of a phase, as a share of those spent before it
 _REPLICATED_GROWTH = 1.0  # the same with replicates: each phase goes on elsewhere in the sequences of points
@@ -224,7 +225,8 @@ class Adaptive(Strategy):
         wide = min(self.lockstep, LOCKSTEP_PILOT * affordable)
         if self.until is not None:
             return max(_LEAST_PILOT, wide)
-        return min(max(_LEAST_PILOT, math.sqrt(affordable), _PILOT_SHARE * affordable, wide), affordable / 2)
+        root = (_LEARNING_PILOT if self.division.cross_fitted else 1.0) * math.sqrt(affordable)
+        return min(max(_LEAST_PILOT, root, _PILOT_SHARE * affordable, wide), affordable / 2)
 
     def _phase_size(self) -> float:
         """Returns the transitions of the next phase, 0 to stop."""
