@@ -23,17 +23,14 @@ from critic import AGENTS, ENVIRONMENTS, balance
 from off_policy import trained
 from planned import planned_variance
 from sections import row, rule, study_parser, update
+from truths import sobol_truth
 
 import rido
 from rido.policies.npz import MlpPolicy
 from rido.policies.resolve import shipped_agent
-from rido.simulators.base import trajectory_seeds
 from rido.simulators.envs import lqg
-from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.sobol import SobolPoints
 
 GOALS = "What was asked for, and what was reached"  # a section that is written by hand and kept
-REPLICATES = 16  # of the sequences that truths come from
 METHODS = {
     "plain episodes": {"strategy": "uniform"},
     "default": {},
@@ -136,15 +133,8 @@ def truth_of(case, folder):
         truth, weights = lqg.expected_return(case.horizon, case.gamma), lqg.weights(case.horizon, case.gamma)
         return truth, float(weights.sum()), 0.0
     env, agent, kwargs = environment(case, folder)
-    settings = dict(horizon=case.horizon, env_kwargs=kwargs, deterministic=case.deterministic)
-    simulator = GymnasiumSimulator(env, agent, num_envs=64, **settings)
-    seed, turn = 10**9, np.arange(case.truth) % REPLICATES
-    points = SobolPoints(seed, stream=0, replicates=REPLICATES).take(turn)
-    batch = simulator.rollout(np.full(case.truth, case.horizon), trajectory_seeds(seed, 0, case.truth), points)
-    simulator.close()
-    returns = batch.rewards @ case.gamma ** np.arange(case.horizon)
-    means = np.array([returns[turn == replicate].mean() for replicate in range(REPLICATES)])
-    return float(returns.mean()), float(returns.var(ddof=1)), float(means.var(ddof=1) / REPLICATES)
+    settings = dict(horizon=case.horizon, gamma=case.gamma, size=case.truth, deterministic=case.deterministic)
+    return sobol_truth(env, agent, env_kwargs=kwargs, **settings)
 
 
 def path_of(case, method, seed, folder):
