@@ -33,6 +33,15 @@ def test_the_scale_of_rewards_does_not_matter():
     assert schedules[0] == schedules[1]
 
 
+def test_the_pilot_is_twice_as_large_where_critics_learn_from_it():
+    sizes = []
+    for cross_fitted in (False, True):
+        strategy = Adaptive(horizon=10, budget=2250, gamma=1.0)  # 225 full-length trajectories, the square of 15
+        strategy.divide(cross_fitted=cross_fitted)
+        sizes.append(strategy.ask().trajectories)
+    assert sizes == [15, 30]
+
+
 def test_the_pilot_is_short_where_the_discount_is_strong():
     pilot = Adaptive(horizon=100, budget=4000, gamma=0.8).ask()
     assert pilot.counts[0] == 6 and pilot.counts[17] == 6 and pilot.counts[18] == pilot.counts[-1] == 4
