@@ -5,7 +5,8 @@ agents of the RL Baselines3 Zoo in the directory that RIDO_AGENTS names. Names o
 alone; ``--repetitions`` runs fewer. ``redraw`` draws the picture from results/critic.json, without measuring again.
 
 Trajectories of real environments are recorded once, with their observations, and drawn again for every repetition
-(BankSimulator), so that the truth is the mean of the bank and the whole of ``rido.evaluate`` runs each time.
+(BankSimulator), so that the truth is the mean of the bank and the whole of ``rido.evaluate`` runs each time. Only the
+picture is made in the real environment, because critics that learn must not meet the same trajectory twice.
 """
 
 import argparse

@@ -82,7 +82,7 @@ def choose(
 
     Args:
         teams: Signals of teams whose value functions were fitted on others.
-        counts: Samples of each step that each of all teams has.
+        counts: Samples of each step, an array for every team, also for the one that the critic is for.
         budget: Transitions to spend in all.
         resets: Independent starts that the critic's expectation will come from.
         required: Whether to choose among the value functions also where none seems to gain. Coefficients may be 0.
