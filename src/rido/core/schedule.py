@@ -57,19 +57,18 @@ class Schedule:
         return cls(count_reached(lengths, horizon))
 
     @classmethod
+    @checks.checked()
     def uniform(cls, horizon: int, budget: int) -> "Schedule":
         """Returns full-length trajectories, and a shorter one for the rest of the budget."""
-        horizon = checks.integer("horizon", horizon, least=1)
-        budget = checks.integer("budget", budget, least=1)
         return cls(budget // horizon + (np.arange(horizon) < budget % horizon))
 
     @classmethod
+    @checks.checked()
     def robust(cls, horizon: int, budget: int, *, gamma: float) -> "Schedule":
         """Returns the schedule that minimises the generalised Hoeffding bound, (2) of the paper.
 
         It depends on horizon, budget and discount only, and collects at least one full trajectory.
         """
-        horizon = checks.integer("horizon", horizon, least=1)
         return cls.optimal(hoeffding_weights(horizon, gamma), budget)
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -64,6 +65,7 @@ class Race:
         ('new', True)
     """
 
+    @checks.checked(lockstep=partial(checks.integer, least=0))
     def __init__(
         self,
         names: Sequence[str],
@@ -76,14 +78,14 @@ class Race:
         starts: Starts = "random",
         lockstep: int = 0,
     ) -> None:
-        self.lockstep = checks.integer("lockstep", lockstep, least=0)
+        self.lockstep = lockstep
         self.names = tuple(names)
         if not 2 <= len(set(self.names)) == len(self.names) <= 100:
             raise ValueError(f"names must be 2 to 100 different ones, got {len(self.names)}: {names!r:.200}")
-        self.horizon, self.gamma = checks.integer("horizon", horizon, least=1), checks.discount("gamma", gamma)
-        self.budget = checks.integer("budget", budget, least=1)
-        self.confidence = checks.probability("confidence", confidence)
-        self.tolerance = checks.not_negative("tolerance", tolerance)
+        self.horizon, self.gamma = horizon, gamma
+        self.budget = budget
+        self.confidence = confidence
+        self.tolerance = tolerance
         share = self.budget // len(self.names)
         least = 2 * self.horizon
         if share < least:

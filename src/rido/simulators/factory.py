@@ -110,9 +110,7 @@ def simulator_kind(
     workers = checks.integer("workers", workers, least=1)
     if simulator is None:
         simulator = "gymnasium" if workers == 1 and step_timeout is None else "workers"
-    timeout = {} if step_timeout is None else {"timeout": checks.not_negative("step_timeout", step_timeout)}
-    if step_timeout == 0:
-        raise ValueError("step_timeout must be positive, in seconds, got 0")
+    timeout = {} if step_timeout is None else {"timeout": checks.positive("step_timeout", step_timeout)}
     if step_timeout is not None and isinstance(simulator, str) and simulator not in ("workers", "ray"):
         raise ValueError(
             f"step_timeout must be None with simulator {simulator!r}, which nothing can interrupt, got {step_timeout}"

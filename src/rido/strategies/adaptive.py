@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,7 @@ class Adaptive(Strategy):
         Schedule(counts=[5, 5, 5, 5, 5, 5, 5, 5, 5, 5])
     """
 
+    @checks.checked(lockstep=partial(checks.integer, least=0))
     def __init__(
         self,
         *,
@@ -100,15 +102,9 @@ class Adaptive(Strategy):
     ) -> None:
         if unbiased and until is not None:
             raise ValueError("until must be None where unbiased is True: stopping when it looks good is a bias")
-        if until is not None and not 0 < until < math.inf:
-            raise ValueError(f"until must be positive and finite, got {until!r}")
-        if not 0 <= reset_price < math.inf:
-            raise ValueError(f"reset_price must be at least 0 and finite, got {reset_price!r}")
-        self.unbiased = bool(unbiased)
-        self.until = None if until is None else float(until)
-        self.reset_price = float(reset_price)
+        self.unbiased, self.until, self.reset_price = unbiased, until, reset_price
         self._least_trajectories = 6 if self.unbiased else 2
-        self.lockstep = checks.integer("lockstep", lockstep, least=0)
+        self.lockstep = lockstep
         options: dict[str, Any] = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
         if self.lockstep:
             options["lockstep"] = self.lockstep

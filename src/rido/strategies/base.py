@@ -52,6 +52,7 @@ class Strategy(ABC):
     _budget = 0
     _least_trajectories = 1  # full-length trajectories that the budget must pay for
 
+    @checks.checked()
     def __init__(
         self, *, horizon: int | None = None, budget: int | None = None, gamma: float | None = None, **options: Any
     ) -> None:
@@ -59,14 +60,14 @@ class Strategy(ABC):
         self._asked: Schedule | None = None
         self._told: list[Trajectories | Summary] = []
         if horizon is not None and budget is not None and gamma is not None:
-            self.horizon = checks.integer("horizon", horizon, least=1)
-            self._budget = self._first_budget = checks.integer("budget", budget, least=1)
+            self.horizon = horizon
+            self._budget = self._first_budget = budget
             if self._budget < self.least_budget:
                 raise ValueError(
                     f"budget must pay for {self._least_trajectories} full-length trajectories, {self.least_budget} "
                     f"transitions, got {self._budget}"
                 )
-            self.gamma = checks.discount("gamma", gamma)
+            self.gamma = gamma
             self.moments = self._moments()
             self.divide()
             self._begin()
