@@ -96,6 +96,7 @@ def _real(requirement: str, holds: Callable[[float], bool]) -> Callable[[str, An
 discount = _real("in (0, 1]", lambda value: 0 < value <= 1)
 probability = _real("between 0 and 1", lambda value: 0 < value < 1)
 not_negative = _real("at least 0 and finite", lambda value: 0 <= value < np.inf)
+finite = _real("a finite number", np.isfinite)
 positive = _real("positive and finite", lambda value: 0 < value < np.inf)
 
 
@@ -119,6 +120,18 @@ def instance(name: str, value: Any, *kinds: type) -> Any:
         expected = " or ".join(kind.__name__ for kind in kinds)
         raise ValueError(f"{name} must be of the type {expected}, got {shown(value)}")
     return value
+
+
+def function(name: str, value: Any) -> Callable[..., Any]:
+    """Returns ``value`` if it can be called."""
+    if not callable(value):
+        raise ValueError(f"{name} must be a function, got {shown(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+def metric(name: str, value: Any) -> str | tuple[float, ...] | None:
+    """Returns ``value`` if it is "scaled" or weights."""
+    return value if value is None or value == "scaled" else tuple(finite_vector(name, value).tolist())
 
 
 def path(name: str, value: Any) -> str | os.PathLike[str]:
@@ -216,6 +229,11 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("tolerance", "time_budget", "reset_cost", "reset_price"), not_negative),
     **dict.fromkeys(("until", "step_timeout"), positive),
     **dict.fromkeys(("deterministic", "end_on_truncation", "reseed", "trust", "progress", "unbiased"), flag),
-    **dict.fromkeys(("run", "folder"), path),
+    **dict.fromkeys(("replicated", "cross_fitted", "same_means", "simultaneous", "copy", "render", "warn"), flag),
+    **dict.fromkeys(("run", "folder", "log_path", "best_model_save_path"), path),
+    **dict.fromkeys(("lockstep", "leading"), _integers(0)),
+    "metric": metric,
+    "noise": functools.partial(choice, options=("variance", "deviation")),
+    "stop": function,
 }
 """What an argument must be, by its name."""

@@ -126,8 +126,8 @@ class Moments(ABC):
         """
         checks.choice("covariance", covariance, ("paired", "paper"))
         low, high = checks.reward_range("reward_range", reward_range)
-        if not 1 <= beta < np.inf:
-            raise ValueError(f"beta must be at least 1 and finite, got {beta!r}")
+        if not 1 <= (beta := checks.number(beta)) < np.inf:
+            raise ValueError(f"beta must be at least 1 and finite, got {checks.shown(beta)}")
         self._require_pairs("weights")
         squares, products = self._squares_and_products(covariance)
         # (8) of the paper. C^c does not depend on t, so one cumulative sum gives its discounted sum over u > t.

@@ -283,7 +283,9 @@ def _resolve_strategy(
     if isinstance(strategy, str):
         checks.choice("strategy", strategy, get_args(StrategyName))
         strategy = STRATEGIES[strategy]()
-    if isinstance(strategy, Strategy) and strategy.begun:
+    if not isinstance(strategy, Strategy):
+        checks.function("strategy", strategy)
+    elif strategy.begun:
         raise ValueError("strategy must leave horizon, budget and gamma to evaluate(), got one that has them")
     if isinstance(strategy, Adaptive):
         if until is not None and strategy.until is not None:

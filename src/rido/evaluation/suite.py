@@ -64,6 +64,8 @@ class Suite:
         deterministic: bool = True,
         base: str | Path = ".",
     ) -> None:
+        checks.instance("tasks", tasks, Mapping)
+        checks.instance("policies", policies, Mapping)
         self.tasks = {str(name): _task(str(name), task) for name, task in tasks.items()}
         self.policies = {name: _policies_of(name, policies, Path(base)) for name in self.tasks}
         names = [list(found) for found in self.policies.values()]
@@ -86,6 +88,7 @@ class Suite:
                 :class:`Task`; and a table ``[policies]``. Relative paths start from its folder.
         """
         try:
+            checks.path("path", path)
             content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
@@ -172,6 +175,7 @@ def _task(name: str, given: Task | Mapping[str, Any]) -> Task:
     known = [field.name for field in fields(Task)]
     try:
         if not isinstance(given, Task):
+            checks.instance("it", given, Mapping)
             if unknown := [key for key in given if key not in known]:
                 raise ValueError(f"it must have {', '.join(known)} only, got {unknown[0]!r}")
             if missing := [key for key in ("env", "gamma") if key not in given]:

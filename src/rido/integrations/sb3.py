@@ -8,6 +8,7 @@ import re
 import secrets
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     import gymnasium as gym
 
 _STATISTICS = "vecnormalize.pkl"  # beside best_model.zip, where rido.evaluate looks for it
+
+
+def _callback(name: str, value: Any) -> Any:
+    return checks.instance(name, value, BaseCallback)
 
 
 class EvalCallback(EventCallback):
@@ -87,7 +92,13 @@ class EvalCallback(EventCallback):
         2000
     """
 
-    @checks.checked()
+    @checks.checked(
+        n_eval_episodes=partial(checks.integer, least=1, most=10**9),
+        eval_freq=partial(checks.integer, least=-(2**62)),
+        verbose=partial(checks.integer, least=0),
+        callback_on_new_best=_callback,
+        callback_after_eval=_callback,
+    )
     def __init__(
         self,
         eval_env: str | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any] | VecEnv,
@@ -116,7 +127,7 @@ class EvalCallback(EventCallback):
             callback_on_new_best.parent = self
         self.eval_env = eval_env
         self._envs = EvalEnvs(eval_env, gamma=gamma, horizon=horizon, render=render)
-        self.n_eval_episodes = checks.integer("n_eval_episodes", n_eval_episodes, least=1)
+        self.n_eval_episodes = n_eval_episodes
         if budget is None and n_eval_episodes == 1 and strategy == "adaptive":
             strategy = "uniform"
         budget = self.n_eval_episodes * self._envs.horizon if budget is None else budget

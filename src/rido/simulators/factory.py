@@ -147,7 +147,11 @@ def runs_gymnasium(simulator: str | Callable[..., Simulator] | None) -> bool:
 
 
 def import_environment(env: Any) -> Any:
-    """Returns the class or function that "module:attribute" names; anything else, such as an id, as it is."""
+    """Returns what "module:attribute" names, gymnax's (env, params) as one, and anything else as it is."""
+    if isinstance(env, tuple) and is_in_jax(env):
+        from rido.simulators.jax import adapt
+
+        return adapt(env)
     module, _, name = env.rpartition(":") if isinstance(env, str) else ("", "", "")
     if not module or not name.isidentifier():
         return env
@@ -190,7 +194,7 @@ def environment_kind(env: Any) -> EnvironmentKind:
         return "other"
     if type(env).__module__ == "rido.simulators.jax.envs":
         return "jax"
-    if hasattr(env, "step_env"):
+    if hasattr(env, "step_env") or (isinstance(env, tuple) and len(env) == 2 and hasattr(env[0], "step_env")):
         return "gymnax"
     if hasattr(env, "observation_size") and not hasattr(env, "spec"):
         return "brax"

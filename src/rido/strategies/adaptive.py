@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,7 +87,7 @@ class Adaptive(Strategy):
         Schedule(counts=[5, 5, 5, 5, 5, 5, 5, 5, 5, 5])
     """
 
-    @checks.checked(lockstep=partial(checks.integer, least=0))
+    @checks.checked()
     def __init__(
         self,
         *,
@@ -129,8 +128,8 @@ class Adaptive(Strategy):
 
     def change_until(self, until: float) -> None:
         """Changes the width at which to stop; what is spent already stays spent."""
-        if self.until is None or not 0 < until <= self.until:
-            raise ValueError(f"until must be positive and at most the present {self.until}, got {until!r}")
+        if self.until is None or not 0 < checks.number(until) <= self.until:
+            raise ValueError(f"until must be positive and at most the present {self.until}, got {checks.shown(until)}")
         self.until = self.options["until"] = float(until)
 
     def estimate(self) -> Estimate:
@@ -157,8 +156,7 @@ class Adaptive(Strategy):
             width: the half-width; ``until`` if not given.
         """
         width = self.until if width is None else width
-        if width is None or not width > 0:
-            raise ValueError(f"width must be positive, got {width!r}")
+        width = checks.positive("width", width)
         if self.spent == 0:
             raise ValueError("forecast() needs the rewards of the pilot, got none yet")
         estimate = self.estimate()
