@@ -15,6 +15,7 @@ from rido.cli.console import JsonOption, bars, one_line_errors, print_json
 from rido.core import checks
 from rido.core.allocation import hoeffding_weights
 from rido.core.schedule import Schedule
+from rido.storage.arrays import read_array
 
 
 class PlanStrategy(StrEnum):
@@ -103,7 +104,7 @@ def _read_weights(path: Path) -> NDArray[np.float64]:
         if path.suffix == ".json":
             return np.asarray(json.loads(path.read_text(encoding="utf-8")), dtype=np.float64)
         if path.suffix == ".npy":
-            return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+            return np.asarray(read_array(path.read_bytes()), dtype=np.float64)
         if path.suffix == ".csv":
             text = path.read_text(encoding="utf-8").replace(",", " ")
             return np.array(text.split(), dtype=np.float64)

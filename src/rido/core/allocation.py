@@ -21,6 +21,7 @@ _AT_ONCE = 0.005  # copies added together, as a share of the samples there and o
 _UNNOTICED = 0.001  # copies added together where the budget pays for them, as a share of the samples there
 
 
+@checks.checked(minimum=checks.not_negative, budget=checks.not_negative)
 def allocate(weights: ArrayLike, budget: float, *, minimum: float = 1.0, costs: ArrayLike | None = None) -> Array:
     """Solves the continuous relaxation of the optimal schedule exactly, in one pass over the steps.
 
@@ -51,9 +52,7 @@ def allocate(weights: ArrayLike, budget: float, *, minimum: float = 1.0, costs: 
     weights = _weights(weights)
     costs = _costs(costs, weights.size)
     least = minimum * costs.sum()
-    if not minimum >= 0:
-        raise ValueError(f"minimum must be at least 0, got {minimum!r}")
-    if not (np.isfinite(budget) and budget >= least * (1 - 1e-12)):
+    if not (budget >= least * (1 - 1e-12)):
         raise ValueError(f"budget must be at least minimum * sum(costs) = {least:g}, got {budget!r}")
     return allocate_rows(weights[None], budget, minimum=minimum, costs=costs).ravel()
 

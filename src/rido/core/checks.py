@@ -1,9 +1,19 @@
 """Checks of arguments. Each error names the argument, the requirement and the value."""
 
-from typing import Any
+import functools
+import inspect
+import operator
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Rule = Callable[[str, Any], Any]
+"""Takes the name of an argument and its value; returns the value converted, or raises a ValueError."""
 
 MOST_TRANSITIONS = 10**15
 """Transitions of a budget at most. Beyond 2^53, 9e15, counts are not exact in floats."""
@@ -12,48 +22,150 @@ MOST_STEPS = 10**8
 """Steps of a horizon at most: schedules have a count for each."""
 
 
+def checked(**special: Rule | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Returns a decorator for public functions: arguments are checked and converted by the rules for their names.
+
+    A name means the same in every public function, see ``_RULES``. None is left alone where it is the default.
+
+    Args:
+        **special: rules of one function; None for an argument that the function checks itself.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters
+        known = {name: rule for name, rule in {**_RULES, **special}.items() if name in parameters and rule is not None}
+        optional = {name for name in known if parameters[name].default is None}
+
+        def convert(name: str, value: Any) -> Any:
+            return value if name not in known or (value is None and name in optional) else known[name](name, value)
+
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            positional = [convert(name, value) for name, value in zip(parameters, args, strict=False)]
+            named = {name: convert(name, value) for name, value in kwargs.items()}
+            return function(*positional, *args[len(positional) :], **named)  # type: ignore[arg-type]
+
+        return wrapper
+
+    return decorate
+
+
+def shown(value: Any) -> str:
+    """Returns a value as one line of at most 80 characters, for messages."""
+    try:
+        return " ".join(repr(value).split())[:80]
+    except Exception:  # of an integer of thousands of digits, or of a class of the user's own
+        return f"a {type(value).__name__}"
+
+
+def number(value: Any) -> float:
+    """Returns a real number as a float; NaN for everything else."""
+    if isinstance(value, (str, bytes, bytearray)) or getattr(value, "ndim", 0):
+        return np.nan
+    try:
+        return float(value)
+    except Exception:  # a method __float__ of the user's own may raise anything
+        return np.nan
+
+
 def integer(name: str, value: Any, *, least: int, most: int | None = None) -> int:
     """Returns ``value`` as an int of at least ``least`` and at most ``most``."""
-    whole = hasattr(value, "__index__") or (isinstance(value, float) and value.is_integer())
-    number = int(value) if whole else least - 1
-    if number < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    if most is not None and number > most:
-        raise ValueError(f"{name} must be at most {most:.0e}, got {value!r:.80}")
-    return number
+    try:
+        whole = operator.index(value)
+    except Exception:
+        whole = int(found) if (found := number(value)).is_integer() else least - 1
+    if whole < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {shown(value)}")
+    if most is not None and whole > most:
+        raise ValueError(f"{name} must be at most {most:.0e}, got {shown(value)}")
+    return whole
 
 
-def discount(name: str, value: Any) -> float:
-    """Returns ``value`` as a discount factor in (0, 1]."""
-    if not isinstance(value, (int, float, np.number)) or not 0 < value <= 1:
-        raise ValueError(f"{name} must be in (0, 1], got {value!r}")
-    return float(value)
+def _real(requirement: str, holds: Callable[[float], bool]) -> Callable[[str, Any], float]:
+    """Returns a checker of numbers."""
+
+    def check(name: str, value: Any) -> float:
+        if not holds(found := number(value)):
+            raise ValueError(f"{name} must be {requirement}, got {shown(value)}")
+        return found
+
+    check.__doc__ = f"Returns ``value`` as a float that is {requirement}."
+    return check
 
 
-def probability(name: str, value: Any) -> float:
-    """Returns ``value`` as a number strictly between 0 and 1."""
-    if not isinstance(value, (int, float, np.number)) or not 0 < value < 1:
-        raise ValueError(f"{name} must be between 0 and 1, got {value!r}")
-    return float(value)
+discount = _real("in (0, 1]", lambda value: 0 < value <= 1)
+probability = _real("between 0 and 1", lambda value: 0 < value < 1)
+not_negative = _real("at least 0 and finite", lambda value: 0 <= value < np.inf)
+finite = _real("a finite number", np.isfinite)
+positive = _real("positive and finite", lambda value: 0 < value < np.inf)
 
 
-def not_negative(name: str, value: Any) -> float:
-    """Returns ``value`` as a finite number of at least 0."""
-    if not isinstance(value, (int, float, np.number)) or not 0 <= value < np.inf:
-        raise ValueError(f"{name} must be at least 0 and finite, got {value!r}")
-    return float(value)
+def flag(name: str, value: Any) -> bool:
+    """Returns ``value`` as a bool."""
+    if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, int) and value in (0, 1)):
+        raise ValueError(f"{name} must be True or False, got {shown(value)}")
+    return bool(value)
 
 
 def choice(name: str, value: Any, options: tuple[str, ...]) -> str:
     """Returns ``value`` if it is one of ``options``."""
-    if value not in options:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}, got {value!r}")
+    if not isinstance(value, str) or value not in options:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}, got {shown(value)}")
     return str(value)
+
+
+def instance(name: str, value: Any, *kinds: type) -> Any:
+    """Returns ``value`` if it is an instance of one of ``kinds``."""
+    if not isinstance(value, kinds):
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise ValueError(f"{name} must be of the type {expected}, got {shown(value)}")
+    return value
+
+
+def function(name: str, value: Any) -> Callable[..., Any]:
+    """Returns ``value`` if it can be called."""
+    if not callable(value):
+        raise ValueError(f"{name} must be a function, got {shown(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+def metric(name: str, value: Any) -> str | tuple[float, ...] | None:
+    """Returns ``value`` if it is "scaled" or weights."""
+    return value if value is None or value == "scaled" else tuple(finite_vector(name, value).tolist())
+
+
+def path(name: str, value: Any) -> str | os.PathLike[str]:
+    """Returns ``value`` if it can be the path of a file."""
+    try:
+        possible = isinstance(os.fspath(value), str) and b"\0" not in os.fsencode(value)
+    except (TypeError, ValueError):
+        possible = False
+    if not possible:
+        raise ValueError(f"{name} must be a path, got {shown(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+def keywords(name: str, value: Any) -> dict[str, Any]:
+    """Returns ``value`` as a dictionary of keyword arguments."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{name} must be a dictionary of arguments by name, got {shown(value)}")
+    return dict(value)
+
+
+def numbers(name: str, values: Any) -> NDArray[np.float64]:
+    """Returns ``values`` as an array of floats, of any shape."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "fiubO":  # numpy would convert complex numbers, dates and texts too
+            return array.astype(np.float64, copy=False)
+    except Exception:  # ragged lists, or a method __array__ or __float__ of the user's own
+        pass
+    raise ValueError(f"{name} must be an array of numbers, got {shown(values)}")
 
 
 def finite_vector(name: str, values: ArrayLike, *, length: int | None = None) -> NDArray[np.float64]:
     """Returns ``values`` as a non-empty one-dimensional float array without NaN or infinity."""
-    array = np.asarray(values, dtype=np.float64)
+    array = numbers(name, values)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} must be a non-empty one-dimensional array, got shape {array.shape}")
     if length is not None and array.size != length:
@@ -74,30 +186,54 @@ def positive_vector(name: str, values: ArrayLike, *, length: int | None = None) 
 
 def counts(name: str, values: ArrayLike) -> NDArray[np.int64]:
     """Returns ``values`` as a non-empty vector of non-negative int64 numbers."""
-    array = np.asarray(values)
+    exact = isinstance(values, np.ndarray) and values.dtype.kind in "iu"
+    array: NDArray[Any] = np.asarray(values) if exact else numbers(name, values)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} must be a non-empty one-dimensional array, got shape {array.shape}")
-    whole = array.astype(np.int64, copy=False) if array.dtype.kind in "iu" else _whole(array)
-    if whole is None or whole.min() < 0:
-        raise ValueError(f"{name} must be non-negative integers, got {array.tolist()!r:.80}")
+    whole: NDArray[np.int64] = (array if exact else np.where(np.abs(array) < 2**62, array, -1)).astype(
+        np.int64, copy=False
+    )
+    if whole.min() < 0 or not (exact or np.array_equal(whole, array)):
+        raise ValueError(f"{name} must be non-negative integers, got {shown(array.tolist())}")
     return whole
-
-
-def _whole(array: NDArray[Any]) -> NDArray[np.int64] | None:
-    """Returns floats and the like as int64, or None if they are not whole numbers."""
-    numbers = np.asarray(array, dtype=np.float64)
-    whole = np.where(np.isfinite(numbers), numbers, 0).astype(np.int64)
-    return whole if np.array_equal(whole, numbers) else None
 
 
 def reward_range(name: str, value: Any) -> tuple[float, float]:
     """Returns ``value`` as (low, high) with finite low < high."""
     try:
-        low, high = (float(edge) for edge in value)
-    except (TypeError, ValueError):
+        low, high = (number(edge) for edge in value)
+    except Exception:  # not two, or a method __iter__ of the user's own
         low = high = np.nan
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
-        raise ValueError(f"{name} must be (low, high) with low < high, got {value!r}")
+        raise ValueError(f"{name} must be (low, high) with low < high, got {shown(value)}")
     if not np.isfinite(high - low):
-        raise ValueError(f"{name} must have a width within float64, got {value!r}")
+        raise ValueError(f"{name} must have a width within float64, got {shown(value)}")
     return low, high
+
+
+def _integers(least: int, most: int | None = None) -> Rule:
+    return functools.partial(integer, least=least, most=most)
+
+
+_MOST_AT_ONCE = 10**6  # environments, processes and actors: more than any machine has
+_RULES: dict[str, Rule] = {
+    "horizon": _integers(1, MOST_STEPS),
+    "budget": _integers(1, MOST_TRANSITIONS),
+    "gamma": discount,
+    "reward_range": reward_range,
+    "seed": _integers(0),
+    "num_envs": _integers(1, _MOST_AT_ONCE),
+    "workers": _integers(1, _MOST_AT_ONCE),
+    "env_kwargs": keywords,
+    **dict.fromkeys(("confidence", "delta"), probability),
+    **dict.fromkeys(("tolerance", "time_budget", "reset_cost", "reset_price"), not_negative),
+    **dict.fromkeys(("until", "step_timeout"), positive),
+    **dict.fromkeys(("deterministic", "end_on_truncation", "reseed", "trust", "progress", "unbiased"), flag),
+    **dict.fromkeys(("replicated", "cross_fitted", "same_means", "simultaneous", "copy", "render", "warn"), flag),
+    **dict.fromkeys(("run", "folder", "log_path", "best_model_save_path"), path),
+    **dict.fromkeys(("lockstep", "leading"), _integers(0)),
+    "metric": metric,
+    "noise": functools.partial(choice, options=("variance", "deviation")),
+    "stop": function,
+}
+"""What an argument must be, by its name."""

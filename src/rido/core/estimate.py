@@ -175,6 +175,7 @@ class Estimate:
 
     def plus(self, values: NDArray[np.float64]) -> "Estimate":
         """Adds the mean of independent values, with Satterthwaite's degrees of freedom."""
+        values = checks.finite_vector("values", values)
         unit = excess_exponent(self.standard_error, float(np.abs(values).max()))
         values = scaled(values, -unit) if unit else values
         own, others = scaled_number(self.standard_error, -unit) ** 2, float(values.var(ddof=1)) / values.size

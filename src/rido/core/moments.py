@@ -51,9 +51,10 @@ class Moments(ABC):
         f_t = gamma^2t Var(R_t) + 2 sum_{u>t} gamma^(t+u) Cov(R_t, R_u)
     """
 
+    @checks.checked()
     def __init__(self, horizon: int, *, gamma: float) -> None:
-        self.horizon = checks.integer("horizon", horizon, least=1)
-        self.gamma = checks.discount("gamma", gamma)
+        self.horizon = horizon
+        self.gamma = gamma
         self.discounts = discount_factors(self.horizon, self.gamma)
         self._range_scale: Array | None = None  # unit of the range of rewards at each step; None for 1
         self._planned = np.zeros(self.horizon, dtype=np.int64)
@@ -125,8 +126,8 @@ class Moments(ABC):
         """
         checks.choice("covariance", covariance, ("paired", "paper"))
         low, high = checks.reward_range("reward_range", reward_range)
-        if not 1 <= beta < np.inf:
-            raise ValueError(f"beta must be at least 1 and finite, got {beta!r}")
+        if not 1 <= (beta := checks.number(beta)) < np.inf:
+            raise ValueError(f"beta must be at least 1 and finite, got {checks.shown(beta)}")
         self._require_pairs("weights")
         squares, products = self._squares_and_products(covariance)
         # (8) of the paper. C^c does not depend on t, so one cumulative sum gives its discounted sum over u > t.

@@ -7,6 +7,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.core.allocation import Array, tail_sums
 from rido.core.moments import Contributions, Covariance, Moments
 from rido.core.scaling import excess_exponent, scaled
@@ -45,6 +46,7 @@ class RewardMoments(Moments):
         array([12.,  8.])
     """
 
+    @checks.checked()
     def __init__(self, horizon: int, *, gamma: float, metric: Metric = None) -> None:
         super().__init__(horizon, gamma=gamma)
         self._metric: Metric = metric
@@ -81,6 +83,7 @@ class RewardMoments(Moments):
         return type(self)(self.horizon, gamma=self.gamma, metric=self._metric)
 
     def update(self, trajectories: Trajectories) -> None:
+        checks.instance("trajectories", trajectories, Trajectories)
         if trajectories.lengths.max() > self.horizon:
             raise ValueError(
                 f"trajectories must be no longer than the horizon {self.horizon}, got {trajectories.lengths.max()}"
@@ -104,6 +107,7 @@ class RewardMoments(Moments):
         self._blocks.setdefault(bit, []).append((rows, lengths))
 
     def merge(self, other: "RewardMoments") -> None:
+        checks.instance("other", other, RewardMoments)
         if (other.horizon, other.gamma) != (self.horizon, self.gamma):
             raise ValueError(
                 f"other must have horizon {self.horizon} and gamma {self.gamma}, got {other.horizon} and {other.gamma}"
@@ -208,6 +212,7 @@ class RewardMoments(Moments):
 
     def component(self, index: int) -> "RewardMoments":
         """Returns the moments of one component."""
+        index = checks.integer("index", index, least=0, most=self.components - 1)
         part = RewardMoments(self.horizon, gamma=self.gamma)
         part._planned, part._taken, part._range_scale = self._planned, self._taken, self._range_scale
         part._sums = self._sums[index]

@@ -47,9 +47,11 @@ class Schedule:
         object.__setattr__(self, "counts", counts)
 
     @classmethod
+    @checks.checked()
     def from_lengths(cls, lengths: ArrayLike, horizon: int) -> "Schedule":
         """Returns the schedule that collects trajectories of these lengths, in any order."""
-        lengths = checks.counts("lengths", lengths) if np.size(lengths) else np.zeros(0, dtype=np.int64)
+        lengths = checks.numbers("lengths", lengths)
+        lengths = checks.counts("lengths", lengths) if lengths.size else np.zeros(0, dtype=np.int64)
         if lengths.size and not 1 <= lengths.min() <= lengths.max() <= horizon:
             raise ValueError(
                 f"lengths must be between 1 and the horizon {horizon}, got {lengths.min()} to {lengths.max()}"
@@ -57,22 +59,22 @@ class Schedule:
         return cls(count_reached(lengths, horizon))
 
     @classmethod
+    @checks.checked()
     def uniform(cls, horizon: int, budget: int) -> "Schedule":
         """Returns full-length trajectories, and a shorter one for the rest of the budget."""
-        horizon = checks.integer("horizon", horizon, least=1)
-        budget = checks.integer("budget", budget, least=1)
         return cls(budget // horizon + (np.arange(horizon) < budget % horizon))
 
     @classmethod
+    @checks.checked()
     def robust(cls, horizon: int, budget: int, *, gamma: float) -> "Schedule":
         """Returns the schedule that minimises the generalised Hoeffding bound, (2) of the paper.
 
         It depends on horizon, budget and discount only, and collects at least one full trajectory.
         """
-        horizon = checks.integer("horizon", horizon, least=1)
         return cls.optimal(hoeffding_weights(horizon, gamma), budget)
 
     @classmethod
+    @checks.checked(budget=checks.not_negative)
     def optimal(cls, weights: ArrayLike, budget: float, *, costs: ArrayLike | None = None) -> "Schedule":
         """Returns the oracle's schedule: the least variance ``sum_t f_t / n_t`` for known weights f_t.
 
@@ -84,7 +86,8 @@ class Schedule:
             costs: price of one sample of each step; 1 if not given.
         """
         weights = checks.finite_vector("weights", weights)
-        full = float(weights.size if costs is None else np.sum(costs))
+        costs = None if costs is None else checks.positive_vector("costs", costs, length=weights.size)
+        full = float(weights.size if costs is None else costs.sum())
         if not budget >= full:
             raise ValueError(f"budget must pay for one full trajectory, {full:g}, got {budget!r}")
         one = np.ones(weights.size, dtype=np.int64)

@@ -40,7 +40,7 @@ class Trajectories:
     steps: NDArray[np.int64]
 
     def __init__(self, rewards: ArrayLike, lengths: ArrayLike, steps: ArrayLike | None = None) -> None:
-        flat, lengths = np.array(rewards, dtype=np.float64), checks.counts("lengths", lengths).copy()
+        flat, lengths = np.array(checks.numbers("rewards", rewards)), checks.counts("lengths", lengths).copy()
         if flat.ndim > 1:
             if flat.ndim > 3 or flat.shape[0] != lengths.size or flat.shape[1] < lengths.max():
                 raise ValueError(
@@ -59,7 +59,8 @@ class Trajectories:
 
         Without a copy, nobody may change the arrays that are given.
         """
-        flat, lengths = np.array(flat, dtype=np.float64, copy=copy or None), checks.counts("lengths", lengths)
+        flat, lengths = checks.numbers("rewards", flat), checks.counts("lengths", lengths)
+        flat = flat.copy() if copy else flat
         made = cls.__new__(cls)
         made._set(flat, lengths.copy() if copy else lengths, steps)
         return made
@@ -112,13 +113,16 @@ class Trajectories:
 
     def counts(self, horizon: int) -> NDArray[np.int64]:
         """Returns how many of the trajectories are planned to take each step."""
-        return count_reached(self.lengths, horizon)
+        return count_reached(self.lengths, checks.integer("horizon", horizon, least=1))
 
     def __len__(self) -> int:
         return self.lengths.size
 
     def select(self, rows: NDArray[np.bool_]) -> "Trajectories":
         """Returns the trajectories for which ``rows`` is true."""
+        rows = np.asarray(rows)
+        if rows.dtype != bool or rows.shape != self.lengths.shape:
+            raise ValueError(f"rows must be {len(self)} times True or False, got {checks.shown(rows)}")
         if rows.all():
             return self
         first, count = int(rows.argmax()), int(np.count_nonzero(rows))

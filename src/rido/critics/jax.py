@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.critics.base import Critic, FunctionCritic
 from rido.policies.base import call_in_blocks
 from rido.policies.functions import function_name
@@ -29,6 +30,7 @@ class JaxCritic(Critic):
     rowwise = True
 
     def __init__(self, function: Callable[[Any, Any], Any] | tuple[Callable[..., Any], Any]) -> None:
+        checks.function("function", function[0] if isinstance(function, tuple) and len(function) == 2 else function)
         self.name = function_name(function[0] if isinstance(function, tuple) else function)
         self.function = function
         structure, arrays = split(function)

@@ -32,6 +32,7 @@ _SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts") 
 _LOCKSTEP = "lockstep"  # another one, which is not in older files
 
 
+@checks.checked()
 def compare(
     env: Any,
     policies: Mapping[str, Any] | Sequence[Any] | str | Path,
@@ -54,7 +55,7 @@ def compare(
     stop: Callable[[Comparison], bool] | None = None,
     run: str | Path | None = None,
     progress: bool | None = None,
-    trust: bool = True,
+    trust: bool = False,
 ) -> Comparison:
     """Finds the best of several policies with as few transitions as possible.
 
@@ -94,7 +95,6 @@ def compare(
         >>> result.best, result.transitions < 20_000
         ('rido:pendulum', True)
     """
-    gamma = checks.discount("gamma", gamma)
     if factory.is_simulator(env):
         raise ValueError("env must be an environment, got a simulator of your own: tell rido.Race its trajectories")
     env = factory.import_environment(env)
@@ -104,13 +104,10 @@ def compare(
     if simulator == "jax":
         factory.refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
     horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, in_jax=simulator == "jax")
-    budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
     settings: dict[str, Any] = dict(
         horizon=horizon, budget=budget, gamma=gamma, confidence=confidence, tolerance=tolerance, starts=starts
     )
     race = Race(tuple(named), **settings)
-    if seed is not None:
-        seed = checks.integer("seed", seed, least=0)
     lineup = make_lineup(
         env,
         named,
@@ -124,7 +121,7 @@ def compare(
         deterministic=deterministic,
         **({"end_on_truncation": True} if end_on_truncation else {}),
         **({} if reseed else {"reseed": False}),
-        **({} if trust else {"trust": False}),
+        **({"trust": True} if trust else {}),
     )
     record = None
     warnings: tuple[str, ...] = ()

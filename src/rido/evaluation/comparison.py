@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from rido.core import checks
 from rido.core.digits import with_interval
 from rido.core.estimate import Estimate
 from rido.evaluation.paired import Rewards
@@ -96,7 +97,12 @@ class Comparison:
 
     def difference(self, name: str, other: str) -> Estimate:
         """Returns the estimated difference J(name) - J(other), from the trajectories that both have in common."""
+        self._known(name=name, other=other)
         return self.rewards.difference(name, other)
+
+    def _known(self, **names: str) -> None:
+        for argument, name in names.items():
+            checks.choice(argument, name, self.ranking)
 
     def bounds(self, name: str, other: str) -> tuple[float, float]:
         """Returns the bounds on J(name) - J(other) that decide who drops out; infinite before the first look.
@@ -110,10 +116,12 @@ class Comparison:
 
         With the confidence of the comparison the intervals of all policies hold at once (Bonferroni).
         """
+        self._known(name=name)
         return self.rewards.estimate(name).interval(1 - (1 - self.confidence) / len(self.ranking))
 
     def pairing_gain(self, name: str, other: str) -> float:
         """Returns how many times larger the variance of a difference would be without common seeds; NaN if unknown."""
+        self._known(name=name, other=other)
         return self.rewards.gain(name, other)
 
     @property

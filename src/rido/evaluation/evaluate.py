@@ -35,6 +35,7 @@ _SUMMED_BUDGET = 1_000_000  # transitions beyond which rewards stay on a device 
 _SUMMED_HORIZON = 4096  # steps up to which it can: sums are T x T tables
 
 
+@checks.checked(gamma=None, max_resets=partial(checks.integer, least=2))
 def evaluate(
     env: Any,
     policy: Any = None,
@@ -63,7 +64,7 @@ def evaluate(
     step_timeout: float | None = None,
     run: str | Path | None = None,
     progress: bool | None = None,
-    trust: bool = True,
+    trust: bool = False,
 ) -> Evaluation:
     """Estimates the expected discounted return of a policy with the least error for a budget of transitions.
 
@@ -171,19 +172,12 @@ def evaluate(
     horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, in_jax=simulator == "jax")
     settings, until = _resolve_strategy(strategy, until, has_critic=critic is not None)
     make = settings.begin if isinstance(settings, Strategy) else settings
-    if reward_range is not None:
-        reward_range = checks.reward_range("reward_range", reward_range)
-        if critic is not None:
-            raise ValueError(f"reward_range must come without a critic, whose residual has no range, got {critic!r}")
-    if time_budget is not None:
-        time_budget = checks.not_negative("time_budget", time_budget)
-    if seed is not None:
-        seed = checks.integer("seed", seed, least=0)
+    if reward_range is not None and critic is not None:
+        raise ValueError(f"reward_range must come without a critic, whose residual has no range, got {critic!r}")
     checks.choice("starts", starts, get_args(Starts))
     if budget is None and time_budget is None:
         raise ValueError("budget must be given, in transitions, or time_budget, in seconds")
     if budget is not None:
-        budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
         make(horizon=horizon, budget=budget, gamma=gamma)  # raises before anything is started
 
     def prepare(running: Simulator) -> Task:
@@ -237,8 +231,8 @@ def evaluate(
             critic=control,
             sobol=starts == "sobol",
             summing=summing,
-            max_resets=2 * first.budget if max_resets is None else checks.integer("max_resets", max_resets, least=2),
-            reset_cost=checks.not_negative("reset_cost", reset_cost),
+            max_resets=2 * first.budget if max_resets is None else max_resets,
+            reset_cost=reset_cost,
             first_budget=first.budget,
             until=until,
             reward_range=reward_range,
@@ -260,7 +254,7 @@ def evaluate(
         num_envs=num_envs,
         deterministic=deterministic,
         # Simulators of the user's own need not know these.
-        **({} if trust else {"trust": False}),
+        **({"trust": True} if trust else {}),
         **({"end_on_truncation": True} if end_on_truncation else {}),
         **({} if reseed else {"reseed": False}),
         **({} if asked is None else {"components": asked}),
@@ -289,7 +283,9 @@ def _resolve_strategy(
     if isinstance(strategy, str):
         checks.choice("strategy", strategy, get_args(StrategyName))
         strategy = STRATEGIES[strategy]()
-    if isinstance(strategy, Strategy) and strategy.begun:
+    if not isinstance(strategy, Strategy):
+        checks.function("strategy", strategy)
+    elif strategy.begun:
         raise ValueError("strategy must leave horizon, budget and gamma to evaluate(), got one that has them")
     if isinstance(strategy, Adaptive):
         if until is not None and strategy.until is not None:

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -144,6 +145,7 @@ class Gradient:
         return {"baseline": self.baseline, "critic": self.critic}
 
 
+@checks.checked(projections=partial(checks.integer, least=1))
 def gradient(
     env: Any,
     policy: Any,
@@ -201,7 +203,6 @@ def gradient(
         ((1, 1), 2000)
     """
     started = time.perf_counter()
-    gamma = checks.discount("gamma", gamma)
     env = factory.import_environment(env)
     if factory.is_simulator(env) or factory.is_in_jax(env):
         raise ValueError(f"env must be an environment of Gymnasium for a policy gradient, got {env!r:.80}")
@@ -209,8 +210,7 @@ def gradient(
     spending = _begin(strategy, horizon, budget, gamma, cross_fitted=baseline is not None)
     if baseline is not None:
         checks.choice("baseline", baseline, ("step",))
-    projections = checks.integer("projections", projections, least=1)
-    entropy = secrets.randbits(64) if seed is None else checks.integer("seed", seed, least=0)
+    entropy = secrets.randbits(64) if seed is None else seed
     simulator, acting = _open(
         env, policy, horizon, end_on_truncation=end_on_truncation, env_kwargs=env_kwargs, num_envs=num_envs
     )
@@ -251,7 +251,6 @@ def _begin(strategy: str | Strategy, horizon: int, budget: int, gamma: float, *,
             "baseline must be None with Adaptive(unbiased=True), whose halves are planned before a baseline is known: "
             "give a critic, or use strategy 'adaptive'"
         )
-    budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
     spending = strategy.begin(horizon=horizon, budget=budget, gamma=gamma)
     spending.divide(cross_fitted=cross_fitted)
     return spending
@@ -271,8 +270,6 @@ def _open(
     from rido.simulators.opening import open_environments
     from rido.simulators.wrappers import Wrappers
 
-    if num_envs is not None:
-        num_envs = checks.integer("num_envs", num_envs, least=1)
     wrappers = Wrappers(horizon, end_on_truncation=end_on_truncation)
     try:
         envs = open_environments(env, wrappers, env_kwargs=dict(env_kwargs or {}), num_envs=num_envs)

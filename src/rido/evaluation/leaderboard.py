@@ -44,13 +44,11 @@ class Task:
 
     def __post_init__(self) -> None:
         checks.discount("gamma", self.gamma)
-        if not 0 < self.weight < math.inf:
-            raise ValueError(f"weight must be positive and finite, got {self.weight!r}")
-        if not isinstance(self.env_kwargs, Mapping):
-            raise ValueError(f"env_kwargs must be arguments by name, got {self.env_kwargs!r:.80}")
+        checks.positive("weight", self.weight)
+        checks.keywords("env_kwargs", self.env_kwargs)
         if self.reference is not None:
-            ends = [end for end in self.reference if isinstance(end, (int, float)) and math.isfinite(end)]
-            if len(self.reference) != 2 or len(set(ends)) != 2:
+            ends = checks.finite_vector("reference", self.reference, length=2)
+            if ends[0] == ends[1]:
                 raise ValueError(f"reference must be two different returns, of scores 0 and 1, got {self.reference!r}")
 
     @property
@@ -109,7 +107,8 @@ class Leaderboard:
 
     def value(self, name: str, task: str) -> Estimate:
         """Returns the estimated return of a policy in a task."""
-        return self._values[name, task]
+        checks.choice("name", name, self.ranking)
+        return self._values[name, checks.choice("task", task, tuple(self.tasks))]
 
     @cached_property
     def _values(self) -> dict[tuple[str, str], Estimate]:
@@ -128,9 +127,9 @@ class Leaderboard:
 
     def difference(self, name: str, other: str) -> Estimate:
         """Returns the estimated difference of the scores of two policies, from the trajectories both have in common."""
-        found = [self.rewards[task].difference(name, other) for task in self.tasks]
+        checks.choice("other", other, self.ranking)
         sizes = [abs(self.value(name, task).value) + abs(self.value(other, task).value) for task in self.tasks]
-        return self._sum(found, sizes)
+        return self._sum([self.rewards[task].difference(name, other) for task in self.tasks], sizes)
 
     def bounds(self, name: str, other: str) -> tuple[float, float]:
         """Returns the bounds on the difference of two scores by which an order is called sure; infinite before that."""
@@ -140,6 +139,7 @@ class Leaderboard:
 
     def interval(self, name: str) -> tuple[float, float]:
         """Returns an interval of a policy's score; with the confidence those of all policies hold at once."""
+        checks.choice("name", name, self.ranking)
         return self.scores[name].interval(1 - (1 - self.confidence) / len(self.ranking))
 
     def chance(self, name: str, other: str) -> float:
@@ -160,7 +160,7 @@ class Leaderboard:
         Args:
             names: a policy, or several that are runs of one algorithm.
         """
-        return interquartile_mean(self._matrix(names))
+        return interquartile_mean(self._matrix("names", names))
 
     def probability_of_improvement(self, names: str | Sequence[str], others: str | Sequence[str]) -> float:
         """Returns the probability that a run of one algorithm is better in a task than a run of another.
@@ -169,7 +169,7 @@ class Leaderboard:
             names: a policy, or several that are runs of one algorithm.
             others: those of the other algorithm.
         """
-        return probability_of_improvement(self._matrix(names), self._matrix(others))
+        return probability_of_improvement(self._matrix("names", names), self._matrix("others", others))
 
     def comparison(self, task: str) -> Comparison:
         """Returns the comparison of all policies in one task, for its picture; nothing is decided by one task."""
@@ -189,7 +189,8 @@ class Leaderboard:
 
     def run(self, name: str, task: str) -> RecordedRun:
         """Returns the run of one policy in one task, for its own report."""
-        rewards, settings, estimate = self.rewards[task], self.tasks[task], self.value(name, task)
+        estimate = self.value(name, task)
+        rewards, settings = self.rewards[task], self.tasks[task]
         plain = RewardMoments(settings.steps, gamma=settings.gamma)
         for team in rewards.moments({name: 1.0}):
             plain.merge(team)
@@ -321,8 +322,9 @@ class Leaderboard:
         known = [size or width for size, width in zip(sizes, widths, strict=True)]
         return weighted_sum(estimates, list(self._shares.values()), known)
 
-    def _matrix(self, names: str | Sequence[str]) -> list[list[float]]:
-        runs = [names] if isinstance(names, str) else list(names)
+    def _matrix(self, argument: str, names: str | Sequence[str]) -> list[list[float]]:
+        given = names if isinstance(names, (list, tuple)) and names else [names]
+        runs = [checks.choice(argument, name, self.ranking) for name in given]
         return [[task.score(self.value(run, name).value) for name, task in self.tasks.items()] for run in runs]
 
 

@@ -64,6 +64,7 @@ class Race:
         ('new', True)
     """
 
+    @checks.checked()
     def __init__(
         self,
         names: Sequence[str],
@@ -76,14 +77,15 @@ class Race:
         starts: Starts = "random",
         lockstep: int = 0,
     ) -> None:
-        self.lockstep = checks.integer("lockstep", lockstep, least=0)
-        self.names = tuple(names)
-        if not 2 <= len(set(self.names)) == len(self.names) <= 100:
-            raise ValueError(f"names must be 2 to 100 different ones, got {len(self.names)}: {names!r:.200}")
-        self.horizon, self.gamma = checks.integer("horizon", horizon, least=1), checks.discount("gamma", gamma)
-        self.budget = checks.integer("budget", budget, least=1)
-        self.confidence = checks.probability("confidence", confidence)
-        self.tolerance = checks.not_negative("tolerance", tolerance)
+        self.lockstep = lockstep
+        self.names = tuple(names) if isinstance(names, (list, tuple)) else ()
+        texts = {name for name in self.names if isinstance(name, str)}
+        if not 2 <= len(texts) == len(self.names) <= 100:
+            raise ValueError(f"names must be 2 to 100 different texts, got {checks.shown(names)}")
+        self.horizon, self.gamma = horizon, gamma
+        self.budget = budget
+        self.confidence = confidence
+        self.tolerance = tolerance
         share = self.budget // len(self.names)
         least = 2 * self.horizon
         if share < least:
@@ -160,8 +162,10 @@ class Race:
         """
         if self._asked is None:
             raise ValueError("tell() was called before ask()")
-        if set(trajectories) != set(self._racing):
-            raise ValueError(f"trajectories must be of {', '.join(self._racing)}, got {', '.join(trajectories)}")
+        if set(checks.instance("trajectories", trajectories, Mapping)) != set(self._racing):
+            raise ValueError(f"trajectories must be of {', '.join(self._racing)}, got {checks.shown([*trajectories])}")
+        for batch in trajectories.values():
+            checks.instance("trajectories", batch, Trajectories)
         lengths = trajectories[self._racing[0]].lengths
         for name in self._racing:
             if not np.array_equal(trajectories[name].lengths, lengths):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rido.core import checks
 from rido.core.allocation import pool
 from rido.core.digits import to_digits
 from rido.core.estimate import Estimate
@@ -137,11 +138,12 @@ class Evaluation:
             above: limits of the components that are to be above, such as ``{"reward": 300}``.
         """
         claims = []
-        for limits in (below or {}, above or {}):
+        for argument, limits in (("below", below), ("above", above)):
+            limits = checks.keywords(argument, {} if limits is None else limits)
             if unknown := [name for name in limits if name not in self.labels]:
                 known = ", ".join(map(repr, self.labels))
-                raise ValueError(f"below and above must name components, of {known}, got {unknown[0]!r}")
-            claims.append({self.labels.index(name): float(limit) for name, limit in limits.items()})
+                raise ValueError(f"{argument} must name components, of {known}, got {unknown[0]!r}")
+            claims.append({self.labels.index(name): checks.finite(argument, limit) for name, limit in limits.items()})
         return self._together.confidence(below=claims[0], above=claims[1])
 
     @property

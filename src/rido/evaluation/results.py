@@ -28,6 +28,7 @@ _LEAST_SHARED = 0.5  # share of the seeds of the shorter file that both must hav
 Array = NDArray[np.float64]
 
 
+@checks.checked()
 def compare_results(
     files: Sequence[str | Path] | Mapping[str, Any], *, confidence: float = 0.95, tolerance: float = 0.0
 ) -> Comparison:
@@ -56,8 +57,6 @@ def compare_results(
         >>> found.best, [round(end, 2) for end in found.difference("new", "old").interval()]
         ('new', [0.11, 0.47])
     """
-    confidence = checks.probability("confidence", confidence)
-    tolerance = checks.not_negative("tolerance", tolerance)
     if isinstance(files, (str, Path)):
         raise ValueError(f"files must be a list of at least 2 files, got {str(files)!r}")
     named = files if isinstance(files, Mapping) else named_policies([Path(file) for file in files])

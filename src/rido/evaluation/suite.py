@@ -52,6 +52,7 @@ class Suite:
         'agent'
     """
 
+    @checks.checked(base=checks.path)
     def __init__(
         self,
         tasks: Mapping[str, Task | Mapping[str, Any]],
@@ -63,6 +64,8 @@ class Suite:
         deterministic: bool = True,
         base: str | Path = ".",
     ) -> None:
+        checks.instance("tasks", tasks, Mapping)
+        checks.instance("policies", policies, Mapping)
         self.tasks = {str(name): _task(str(name), task) for name, task in tasks.items()}
         self.policies = {name: _policies_of(name, policies, Path(base)) for name in self.tasks}
         names = [list(found) for found in self.policies.values()]
@@ -71,8 +74,8 @@ class Suite:
                 odd = sorted(set(found) ^ set(names[0]))
                 both = f"{next(iter(self.tasks))} and {task}"
                 raise ValueError(f"policies must be the same in all tasks, got {odd[0]} in only one of {both}")
-        self.budget, self.seed = budget, checks.integer("seed", seed, least=0)
-        self.confidence, self.deterministic = confidence, bool(deterministic)
+        self.budget, self.seed = budget, seed
+        self.confidence, self.deterministic = confidence, deterministic
         self._race()  # checks everything before anything is simulated
 
     @classmethod
@@ -85,6 +88,7 @@ class Suite:
                 :class:`Task`; and a table ``[policies]``. Relative paths start from its folder.
         """
         try:
+            checks.path("path", path)
             content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
@@ -98,6 +102,7 @@ class Suite:
                 raise ValueError(f"{key} of suite {path} must be a table of names, got {content[key]!r:.80}")
         return cls(**content, base=Path(path).parent)
 
+    @checks.checked()
     def run(
         self,
         folder: str | Path | None = None,
@@ -107,7 +112,7 @@ class Suite:
         simulator: SimulatorName | Callable[..., Simulator] | None = None,
         step_timeout: float | None = None,
         progress: bool | None = None,
-        trust: bool = True,
+        trust: bool = False,
     ) -> Leaderboard:
         """Evaluates all policies in all tasks.
 
@@ -131,7 +136,7 @@ class Suite:
         if simulator == "ray":
             simulator, workers = ray_simulator(None, workers), 1
         settings: dict[str, Any] = dict(simulator=simulator, workers=workers, step_timeout=step_timeout)
-        settings |= dict(num_envs=num_envs, deterministic=self.deterministic, **({} if trust else {"trust": False}))
+        settings |= dict(num_envs=num_envs, deterministic=self.deterministic, **({"trust": True} if trust else {}))
         notes: list[str] = []
         remarks: list[str] = []
         with ExitStack() as stack, Progress(self.budget, shown=progress) as bar:
@@ -170,6 +175,7 @@ def _task(name: str, given: Task | Mapping[str, Any]) -> Task:
     known = [field.name for field in fields(Task)]
     try:
         if not isinstance(given, Task):
+            checks.instance("it", given, Mapping)
             if unknown := [key for key in given if key not in known]:
                 raise ValueError(f"it must have {', '.join(known)} only, got {unknown[0]!r}")
             if missing := [key for key in ("env", "gamma") if key not in given]:

@@ -8,6 +8,7 @@ import re
 import secrets
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     import gymnasium as gym
 
 _STATISTICS = "vecnormalize.pkl"  # beside best_model.zip, where rido.evaluate looks for it
+
+
+def _callback(name: str, value: Any) -> Any:
+    return checks.instance(name, value, BaseCallback)
 
 
 class EvalCallback(EventCallback):
@@ -87,6 +92,13 @@ class EvalCallback(EventCallback):
         2000
     """
 
+    @checks.checked(
+        n_eval_episodes=partial(checks.integer, least=1, most=10**9),
+        eval_freq=partial(checks.integer, least=-(2**62)),
+        verbose=partial(checks.integer, least=0),
+        callback_on_new_best=_callback,
+        callback_after_eval=_callback,
+    )
     def __init__(
         self,
         eval_env: str | Callable[[], gym.Env[Any, Any]] | gym.Env[Any, Any] | VecEnv,
@@ -113,19 +125,18 @@ class EvalCallback(EventCallback):
         self.callback_on_new_best = callback_on_new_best
         if callback_on_new_best is not None:
             callback_on_new_best.parent = self
-        gamma = checks.discount("gamma", gamma)
         self.eval_env = eval_env
         self._envs = EvalEnvs(eval_env, gamma=gamma, horizon=horizon, render=render)
-        self.n_eval_episodes = checks.integer("n_eval_episodes", n_eval_episodes, least=1)
+        self.n_eval_episodes = n_eval_episodes
         if budget is None and n_eval_episodes == 1 and strategy == "adaptive":
             strategy = "uniform"
         budget = self.n_eval_episodes * self._envs.horizon if budget is None else budget
-        self.budget = checks.integer("budget", budget, least=1)
+        self.budget = budget
         self.eval_freq = eval_freq
         self.log_path = None if log_path is None else Path(log_path) / "evaluations.npz"
         self.best_model_save_path = None if best_model_save_path is None else Path(best_model_save_path)
         self.warn = warn
-        self.confidence = checks.probability("confidence", confidence)
+        self.confidence = confidence
         self.best_mean_reward = -math.inf
         self.last_mean_reward = -math.inf
         self.last_evaluation: Evaluation | None = None
@@ -140,7 +151,7 @@ class EvalCallback(EventCallback):
         if isinstance(strategy, str):  # raises before any training if the budget does not suffice
             checks.choice("strategy", strategy, get_args(StrategyName))
             STRATEGIES[strategy](horizon=self._envs.horizon, budget=self.budget, gamma=gamma)
-        self._seed = secrets.randbits(32) if seed is None else checks.integer("seed", seed, least=0)
+        self._seed = secrets.randbits(32) if seed is None else seed
         self._best: Episodes | None = None  # of the best model
         self._warned: set[str] = set()
         self.evaluations_timesteps: list[int] = []

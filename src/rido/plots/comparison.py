@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rido.plots.style import BLUE, GREY, REFERENCE, short, style
+from rido.plots.style import BLUE, GREY, REFERENCE, axes, short, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,7 +87,9 @@ def picture_height(policies: int) -> float:
 
 def rows_of(names: Sequence[str], ax: Axes | None) -> Axes:
     """Returns axes with a row for each name, the first on top."""
-    if ax is None:
+    if ax is not None:
+        axes("ax", ax)
+    else:
         import matplotlib.pyplot as plt
 
         _, ax = plt.subplots(figsize=(6.4, picture_height(len(names))), layout="constrained")

@@ -19,7 +19,7 @@ from rido.core import checks
 from rido.core.allocation import pool
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
-from rido.plots.style import BAND, GREY, REFERENCE, colours, label_ends, line_with_band, logarithmic, short, style
+from rido.plots.style import BAND, GREY, REFERENCE, axes, colours, label_ends, line_with_band, logarithmic, short, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -202,7 +202,7 @@ def plot_schedules(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
 
 def _axes(ax: Axes | None) -> Axes:
     if ax is not None:
-        return ax
+        return axes("ax", ax)
     import matplotlib.pyplot as plt
 
     _, ax = plt.subplots(layout="constrained")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from rido.core import checks
 from rido.core.allocation import pool
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ def style(changes: Any = None, *, extra: str = "plot") -> Iterator[None]:
         raise ImportError(f'pictures need matplotlib: pip install "rido[{extra}]"') from error
     with matplotlib.rc_context(_SETTINGS | (changes or {})):
         yield
+
+
+def axes(name: str, value: Any) -> Axes:
+    """Returns ``value`` if one can draw into it."""
+    from matplotlib.axes import Axes
+
+    found: Axes = checks.instance(name, value, Axes)
+    return found
 
 
 def line_with_band(ax: Axes, x: Any, middle: Any, low: Any, high: Any, **settings: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rido.core import checks
 from rido.policies.functions import function_name
 from rido.policies.resolve import is_path
 
@@ -30,7 +31,7 @@ def named_policies(policies: Mapping[str, Any] | Sequence[Any] | str | Path) -> 
     elif isinstance(policies, (str, Path)):
         named = _by_name(checkpoints(policies))
     else:
-        named = _by_name(list(policies))
+        named = _by_name(checks.instance("policies", policies, list, tuple))
     if not 2 <= len(named) <= 100:
         raise ValueError(f"policies must be 2 to 100, got {len(named)}: {', '.join(named) or 'none'}")
     return named

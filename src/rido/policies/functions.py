@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.policies.base import BLOCK, Actor, Generators, Policy, call_in_blocks, draw
 from rido.policies.observations import stack_alike, take
 from rido.policies.tensors import as_array
@@ -343,8 +344,7 @@ class RandomPolicy(Policy):
     def __init__(self, action_space: gym.Space[Any]) -> None:
         from gymnasium import spaces
 
-        self._shape = action_space.shape or ()
-        self._integer = True
+        self._shape, self._integer = getattr(action_space, "shape", None) or (), True
         low: Any
         high: Any
         match action_space:
@@ -357,7 +357,8 @@ class RandomPolicy(Policy):
                 high = high.astype(np.float64) + self._integer
             case _:
                 raise ValueError(
-                    f"policy 'random' must have a Discrete, Box, MultiDiscrete or MultiBinary space, got {action_space}"
+                    "action_space must be Discrete, Box, MultiDiscrete or MultiBinary for policy 'random', got "
+                    f"{checks.shown(action_space)}"
                 )
         self._dtype = action_space.dtype
         self._low = np.asarray(low, dtype=np.float64).ravel()

@@ -25,6 +25,7 @@ from rido.policies import networks
 from rido.policies.base import Generators, Policy, ValueFunction
 from rido.policies.networks import Floats, Network
 from rido.policies.untrusted import check_declared_sizes
+from rido.storage.arrays import read_array
 from rido.storage.fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -90,11 +91,10 @@ class MlpPolicy(Policy):
         if not path.is_file():
             raise ValueError(f"policy must be the path of an existing npz, got {path}")
         try:
-            with zipfile.ZipFile(path) as archive:
-                check_declared_sizes(archive, path.stat().st_size)
             content = path.read_bytes()
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                arrays = {key: file[key] for key in file.files}
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                check_declared_sizes(archive, len(content))
+                arrays = {key.removesuffix(".npy"): read_array(archive.read(key)) for key in archive.namelist()}
             name, digest = name or "/".join(path.parts[-3:]), hashlib.sha256(content).hexdigest()
             return cls(arrays, deterministic=deterministic, name=name, fingerprint=digest)
         except Exception as error:  # a damaged file raises nearly anything: zlib.error, MemoryError

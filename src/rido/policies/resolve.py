@@ -31,7 +31,7 @@ def resolve_policy(
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
     deterministic: bool = True,
-    trust: bool = True,
+    trust: bool = False,
 ) -> Policy:
     """Make a :class:`Policy` of what a user gave.
 

@@ -9,16 +9,25 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib
-import io
 import json
 import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rido.policies.sb3 import AgentPolicy, agent_policy, check_supported
-from rido.policies.untrusted import UntrustedFileError, check_declared_sizes, plain_weights_only, unpickle
+from rido.policies.untrusted import (
+    SMALL_BYTES,
+    UntrustedFileError,
+    check_declared_sizes,
+    check_space,
+    check_weights,
+    limited_parameters,
+    plain_weights_only,
+    unpickle,
+)
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -45,7 +54,7 @@ def load_agent(
     action_space: gym.Space[Any],
     *,
     deterministic: bool = True,
-    trust: bool = True,
+    trust: bool = False,
 ) -> AgentPolicy:
     """Load an agent from the zip that SB3's ``save`` wrote.
 
@@ -115,9 +124,7 @@ def _data(path: Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             check_declared_sizes(archive, path.stat().st_size)
             for weights in (name for name in archive.namelist() if name.endswith(".pth")):
-                content = archive.read(weights)
-                if zipfile.is_zipfile(io.BytesIO(content)):  # torch's own format
-                    check_declared_sizes(zipfile.ZipFile(io.BytesIO(content)), len(content))
+                check_weights(archive.read(weights))
             data = json.loads(archive.read("data"))
         if not isinstance(data, dict) or not isinstance(data["policy_class"], dict):
             raise ValueError("its data is not that of an agent")
@@ -139,6 +146,7 @@ def _attributes(path: Path, data: Mapping[str, Any], *, trust: bool) -> dict[str
         if key not in attributes and isinstance(value, dict) and ":serialized:" in value:
             try:
                 attributes[key] = unpickle(base64.b64decode(value[":serialized:"]), path, trust=trust)
+                check_space(attributes[key])
             except UntrustedFileError:
                 raise
             except Exception as error:
@@ -156,7 +164,10 @@ def _load_model(path: Path, trust: bool) -> Any:
     _require(package)
     algorithm = getattr(importlib.import_module(package), name)
     attributes = _attributes(path, data, trust=trust)
-    with warnings.catch_warnings(), plain_weights_only(not trust):
+    with zipfile.ZipFile(path) as archive:  # networks have no more numbers than the weights that fill them
+        most = 2 * sum(entry.file_size for entry in archive.infolist() if entry.filename.endswith(".pth"))
+    limited = nullcontext() if trust else limited_parameters(max(SMALL_BYTES, most))
+    with warnings.catch_warnings(), plain_weights_only(not trust), limited:
         warnings.filterwarnings("ignore", message=".*loading a A2C/PPO model saved with SB3 < 1.7.0.*")
         warnings.filterwarnings("ignore", message=".*loading a DQN model saved with SB3 < 2.4.0.*")
         try:

@@ -1,20 +1,27 @@
-"""Reading files that may be hostile: pickles by an allowlist, archives by their declared sizes."""
+"""Reading files that may be hostile: pickles by an allowlist, and nothing that allocates much more than it has."""
 
 from __future__ import annotations
 
+import collections
 import io
+import math
 import os
 import pickle
+import pickletools
+import struct
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 MOST_BYTES = 4 * 2**30
 """Bytes that the content of an archive may declare. The largest agents of the RL Baselines3 Zoo have 60 MB."""
 
-_SMALL_BYTES = 64 * 2**20  # an archive that declares no more than this may be compressed as much as it likes
+SMALL_BYTES = 64 * 2**20  # an archive that declares no more than this may be compressed as much as it likes
 _MOST_COMPRESSION = 100  # times; weights compress by 1.1, an archive of zeros by 1,000
 
 # What rebuilds arrays, random generators and containers, and does nothing else. Not numpy.memmap: it opens files.
@@ -29,6 +36,37 @@ _PLAIN: dict[str, set[str]] = {
     "numpy.random.bit_generator": {"SeedSequence", "__pyx_unpickle_SeedSequence"},
     "collections": {"OrderedDict", "deque"},
     "builtins": {"set", "frozenset", "slice", "complex"},
+    "torch": {"device"},
+}
+_CONTAINERS = (collections.OrderedDict, collections.deque, set, frozenset, slice, complex)
+
+
+def _empty_array(*_: Any) -> NDArray[Any]:
+    """In place of numpy's function, whose arguments could ask for any size: the content comes afterwards."""
+    return np.ndarray.__new__(np.ndarray, 0, "b")
+
+
+def _bit_generator(name: Any) -> Any:
+    if isinstance(name, np.random.BitGenerator):
+        return name
+    found = name if isinstance(name, str) else name.__name__
+    return getattr(np.random, found)() if found in _BIT_GENERATORS else None
+
+
+def _scalar(dtype: np.dtype[Any], content: bytes) -> Any:
+    if len(content) != dtype.itemsize:
+        raise ValueError(f"numbers must have {dtype.itemsize} bytes, got {len(content)}")
+    return np.frombuffer(content, dtype)[0]
+
+
+_LIMITED: dict[str, Any] = {
+    "_reconstruct": _empty_array,
+    "scalar": _scalar,
+    "dtype": lambda *arguments: np.dtype(*arguments),  # a class would be refused
+    "__randomstate_ctor": lambda name, *_: np.random.RandomState(_bit_generator(name)),
+    "__generator_ctor": lambda name, *_: np.random.Generator(_bit_generator(name)),
+    "__bit_generator_ctor": lambda name: _bit_generator(name),
+    "device": lambda *_: "cpu",
 }
 _PACKAGES = ("gymnasium.spaces", "torch.nn.modules", "torch.optim", "stable_baselines3", "sb3_contrib")
 
@@ -44,37 +82,77 @@ def unpickle(content: bytes, path: Path, *, trust: bool) -> Any:
         content: The pickle.
         path: The file that it came from, for errors.
         trust: Whether it may run code. If not, it may use the classes of spaces, networks, optimizers and statistics,
-            and arrays.
+            and arrays, and it cannot ask for more memory than its content has.
     """
     return _Unpickler(content, path, trust).load()
 
 
-class _Unpickler(pickle.Unpickler):
+_InPython: Any = pickle._Unpickler  # its opcodes can be limited
+
+
+class _Unpickler(_InPython):  # type: ignore[misc]
     def __init__(self, content: bytes, path: Path, trust: bool) -> None:
         super().__init__(io.BytesIO(content))
-        self._path, self._trust = path, trust
+        self._path, self._trust, self._size = path, trust, len(content)
+
+    def load_bytearray8(self) -> None:
+        """Allocate no more than there is, whatever length is declared."""
+        (size,) = struct.unpack("<Q", self.read(8))
+        self.append(bytearray(self.read(min(size, self._size))))
+
+    def load_reduce(self) -> None:
+        self._limit(self.stack[-2], self.stack[-1])
+        super().load_reduce()
+
+    def load_newobj(self) -> None:
+        self._limit(self.stack[-2], self.stack[-1])
+        super().load_newobj()
+
+    def load_newobj_ex(self) -> None:
+        self._limit(self.stack[-3], (self.stack[-2], self.stack[-1]))
+        super().load_newobj_ex()
+
+    def _instantiate(self, found: Any, arguments: Any) -> None:
+        self._limit(found, arguments)
+        super()._instantiate(found, arguments)
+
+    dispatch = _InPython.dispatch | {
+        pickle.BYTEARRAY8[0]: load_bytearray8,
+        pickle.REDUCE[0]: load_reduce,
+        pickle.NEWOBJ[0]: load_newobj,
+        pickle.NEWOBJ_EX[0]: load_newobj_ex,
+    }
+
+    def _limit(self, found: Any, arguments: Any) -> None:
+        """Refuse to construct what could allocate any size; pickles make objects without arguments, then fill them."""
+        if not self._trust and arguments and isinstance(found, type) and found not in _CONTAINERS:
+            raise self._refused(f"{found.__module__}.{found.__qualname__}(...)")
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "gym" or module.startswith("gym."):
             module = f"gymnasium{module[3:]}"
-        if self._trust or name in _PLAIN.get(module, ()):
+        if self._trust:
             return super().find_class(module, name)
+        if name in _PLAIN.get(module, ()):
+            return _LIMITED.get(name) or super().find_class(module, name)
         # No dots in the name: they would lead from a class to its methods and on to modules.
         listed = module in ("numpy", "numpy.dtypes") or f"{module}.".startswith(tuple(f"{name}." for name in _PACKAGES))
         if listed and "." not in name:
             found = super().find_class(module, name)
             if isinstance(found, type) and issubclass(found, _known_classes()):
                 return found
-        raise UntrustedFileError(
-            f"{self._path} uses {module}.{name}, and loading it may run any code: if you trust the file, say so with "
-            "--trust, RIDO_TRUST=1 or trust=True"
+        raise self._refused(f"{module}.{name}")
+
+    def _refused(self, what: str) -> UntrustedFileError:
+        return UntrustedFileError(
+            f"{self._path} uses {what}, and loading it may run any code: if you trust the file, say so with --trust, "
+            "RIDO_TRUST=1 or trust=True"
         )
 
 
 def _known_classes() -> tuple[type, ...]:
     """Classes that hold an agent's spaces, networks and statistics, and whose constructors touch nothing else."""
     import gymnasium
-    import numpy as np
     import torch
     from stable_baselines3.common.buffers import BaseBuffer
     from stable_baselines3.common.running_mean_std import RunningMeanStd
@@ -92,11 +170,61 @@ def check_declared_sizes(archive: zipfile.ZipFile, size: int) -> None:
         size: Bytes of its file.
     """
     declared = sum(entry.file_size for entry in archive.infolist())
-    if declared > MOST_BYTES or declared > max(_SMALL_BYTES, _MOST_COMPRESSION * size):
+    if declared > MOST_BYTES or declared > max(SMALL_BYTES, _MOST_COMPRESSION * size):
         raise ValueError(
             f"its content must be at most {MOST_BYTES / 2**30:.0f} GiB and {_MOST_COMPRESSION} times its {size:,} "
             f"bytes, got {declared:,} bytes"
         )
+
+
+def check_weights(content: bytes) -> None:
+    """Refuse weights of torch that ask for much more memory than they have.
+
+    Args:
+        content: What ``torch.save`` wrote, a zip or the older sequence of pickles.
+    """
+    pickles = [content]
+    if zipfile.is_zipfile(io.BytesIO(content)):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            check_declared_sizes(archive, len(content))
+            pickles = [archive.read(name) for name in archive.namelist() if name.endswith(".pkl")]
+    most = max(SMALL_BYTES, len(content))
+    for file in map(io.BytesIO, pickles):
+        with suppress(ValueError):  # numbers follow the last pickle
+            while True:
+                for _, argument, _ in pickletools.genops(file):
+                    # Older files name tensors by their addresses, which are larger than any size that can be allocated.
+                    if (isinstance(argument, int) and most < argument < 2**40) or "bytearray" in str(argument)[:40]:
+                        raise MemoryError(f"weights must be at most {most:,} numbers, got {argument!r:.40}")
+
+
+def check_space(space: Any) -> None:
+    """Refuse a space whose samples have more than 64 million numbers."""
+    spaces = getattr(space, "spaces", ())
+    for part in spaces.values() if isinstance(spaces, Mapping) else spaces:
+        check_space(part)
+    if (size := math.prod(getattr(space, "shape", None) or ())) > SMALL_BYTES:
+        raise MemoryError(f"spaces must have at most {SMALL_BYTES:,} numbers, got {size:.3g}")
+
+
+@contextmanager
+def limited_parameters(most: int) -> Iterator[None]:
+    """Refuse networks with more bytes of parameters than this, before memory is written."""
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    total = 0
+
+    def count(module: Any, name: str, parameter: Any) -> None:
+        nonlocal total
+        total += 0 if parameter is None else parameter.nbytes
+        if total > most:
+            raise MemoryError(f"its networks must have at most {most:,} bytes, as its weights have")
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextmanager

@@ -66,6 +66,7 @@ class EnvPoolSimulator:
         reproducible: whether the same seeds give the same trajectories.
     """
 
+    @checks.checked()
     def __init__(
         self,
         env: str,
@@ -76,7 +77,7 @@ class EnvPoolSimulator:
         env_kwargs: Mapping[str, Any] | None = None,
         num_envs: int | None = None,
         deterministic: bool = True,
-        trust: bool = True,
+        trust: bool = False,
         end_on_truncation: bool = False,
         reseed: bool = True,
         threads: int | None = None,
@@ -88,8 +89,8 @@ class EnvPoolSimulator:
         if policy is None:
             raise ValueError('policy must be given: an agent, a function of observations, or "random"')
         self._given = env, dict(env_kwargs or {})
-        self._horizon = checks.integer("horizon", horizon, least=1)
-        self.num_envs = _NUM_ENVS if num_envs is None else checks.integer("num_envs", num_envs, least=1)
+        self._horizon = horizon
+        self.num_envs = _NUM_ENVS if num_envs is None else num_envs
         threads = (os.cpu_count() or 1) if threads is None else checks.integer("threads", threads, least=1)
         parts = 1 if min(self.num_envs, threads) == 1 else 2
         most, threads = -(-self.num_envs // parts), -(-threads // parts)

@@ -110,9 +110,7 @@ def simulator_kind(
     workers = checks.integer("workers", workers, least=1)
     if simulator is None:
         simulator = "gymnasium" if workers == 1 and step_timeout is None else "workers"
-    timeout = {} if step_timeout is None else {"timeout": checks.not_negative("step_timeout", step_timeout)}
-    if step_timeout == 0:
-        raise ValueError("step_timeout must be positive, in seconds, got 0")
+    timeout = {} if step_timeout is None else {"timeout": checks.positive("step_timeout", step_timeout)}
     if step_timeout is not None and isinstance(simulator, str) and simulator not in ("workers", "ray"):
         raise ValueError(
             f"step_timeout must be None with simulator {simulator!r}, which nothing can interrupt, got {step_timeout}"
@@ -149,7 +147,11 @@ def runs_gymnasium(simulator: str | Callable[..., Simulator] | None) -> bool:
 
 
 def import_environment(env: Any) -> Any:
-    """Returns the class or function that "module:attribute" names; anything else, such as an id, as it is."""
+    """Returns what "module:attribute" names, gymnax's (env, params) as one, and anything else as it is."""
+    if isinstance(env, tuple) and is_in_jax(env):
+        from rido.simulators.jax import adapt
+
+        return adapt(env)
     module, _, name = env.rpartition(":") if isinstance(env, str) else ("", "", "")
     if not module or not name.isidentifier():
         return env
@@ -192,7 +194,7 @@ def environment_kind(env: Any) -> EnvironmentKind:
         return "other"
     if type(env).__module__ == "rido.simulators.jax.envs":
         return "jax"
-    if hasattr(env, "step_env"):
+    if hasattr(env, "step_env") or (isinstance(env, tuple) and len(env) == 2 and hasattr(env[0], "step_env")):
         return "gymnax"
     if hasattr(env, "observation_size") and not hasattr(env, "spec"):
         return "brax"

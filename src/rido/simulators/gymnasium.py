@@ -306,6 +306,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         observation_space: of one environment.
     """
 
+    @checks.checked()
     def __init__(
         self,
         env: Any,
@@ -316,14 +317,11 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         env_kwargs: Mapping[str, Any] | None = None,
         num_envs: int | None = None,
         deterministic: bool = True,
-        trust: bool = True,
+        trust: bool = False,
         end_on_truncation: bool = False,
         reseed: bool = True,
         components: Sequence[str] | TransitionFunction | None = None,
     ) -> None:
-        horizon = checks.integer("horizon", horizon, least=1)
-        if num_envs is not None:
-            num_envs = checks.integer("num_envs", num_envs, least=1)
         env_kwargs = dict(env_kwargs or {})
         if policy is None:
             if not isinstance(env, str) or env.rpartition(":")[2] not in rido.simulators.envs.ENV_IDS:

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.storage.arrays import read_array
+
 _MOST_BYTES = 32 * 2**20  # of a file, and of an array in it
 _MOST_EPISODES = 1_000_000
 _RETURNS = ("return", "reward", "r", "score", "success")  # names of the column to read; the first that is there
@@ -152,15 +154,10 @@ def _read_evaluations(content: bytes) -> RecordedReturns:
                 raise ResultsError(
                     f"expected arrays of at most {_MOST_BYTES // 2**20} MiB, got {entry.file_size:,} bytes"
                 )
-            array = archive.read(entry)
-        file = io.BytesIO(array)
-        version = np.lib.format.read_magic(file)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, by_column, dtype = read_header(file)
-        if len(shape) != 2 or dtype.kind not in "fiub" or 0 in shape:
-            raise ResultsError(f"expected results of shape (evaluations, episodes), got {dtype} of shape {shape}")
-        # The size in the header is not trusted: the array is as long as the bytes that are there.
-        numbers = np.frombuffer(array, dtype, offset=file.tell()).reshape(shape, order="F" if by_column else "C")
+            numbers = read_array(archive.read(entry))
+        if numbers.ndim != 2 or numbers.dtype.kind not in "fiub" or numbers.size == 0:
+            found = f"{numbers.dtype} of shape {numbers.shape}"
+            raise ResultsError(f"expected results of shape (evaluations, episodes), got {found}")
     except ResultsError:
         raise
     except Exception as error:  # a damaged file raises nearly anything: zlib.error, BadZipFile, KeyError, ValueError

@@ -69,6 +69,7 @@ class Adaptive(Strategy):
         Schedule(counts=[5, 5, 5, 5, 5, 5, 5, 5, 5, 5])
     """
 
+    @checks.checked()
     def __init__(
         self,
         *,
@@ -83,15 +84,9 @@ class Adaptive(Strategy):
     ) -> None:
         if unbiased and until is not None:
             raise ValueError("until must be None where unbiased is True: stopping when it looks good is a bias")
-        if until is not None and not 0 < until < math.inf:
-            raise ValueError(f"until must be positive and finite, got {until!r}")
-        if not 0 <= reset_price < math.inf:
-            raise ValueError(f"reset_price must be at least 0 and finite, got {reset_price!r}")
-        self.unbiased = bool(unbiased)
-        self.until = None if until is None else float(until)
-        self.reset_price = float(reset_price)
+        self.unbiased, self.until, self.reset_price = unbiased, until, reset_price
         self._least_trajectories = 6 if self.unbiased else 2
-        self.lockstep = checks.integer("lockstep", lockstep, least=0)
+        self.lockstep = lockstep
         options: dict[str, Any] = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
         if self.lockstep:
             options["lockstep"] = self.lockstep
@@ -121,8 +116,8 @@ class Adaptive(Strategy):
 
     def change_until(self, until: float) -> None:
         """Changes the width at which to stop; what is spent already stays spent."""
-        if self.until is None or not 0 < until <= self.until:
-            raise ValueError(f"until must be positive and at most the present {self.until}, got {until!r}")
+        if self.until is None or not 0 < checks.number(until) <= self.until:
+            raise ValueError(f"until must be positive and at most the present {self.until}, got {checks.shown(until)}")
         self.until = self.options["until"] = float(until)
 
     def estimate(self) -> Estimate:
@@ -153,8 +148,7 @@ class Adaptive(Strategy):
             width: the half-width; ``until`` if not given.
         """
         width = self.until if width is None else width
-        if width is None or not width > 0:
-            raise ValueError(f"width must be positive, got {width!r}")
+        width = checks.positive("width", width)
         if self.spent == 0:
             raise ValueError("forecast() needs the rewards of the pilot, got none yet")
         estimate = self.estimate()

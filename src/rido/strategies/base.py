@@ -52,6 +52,7 @@ class Strategy(ABC):
     _budget = 0
     _least_trajectories = 1  # full-length trajectories that the budget must pay for
 
+    @checks.checked()
     def __init__(
         self, *, horizon: int | None = None, budget: int | None = None, gamma: float | None = None, **options: Any
     ) -> None:
@@ -59,14 +60,14 @@ class Strategy(ABC):
         self._asked: Schedule | None = None
         self._told: list[Trajectories | Summary] = []
         if horizon is not None and budget is not None and gamma is not None:
-            self.horizon = checks.integer("horizon", horizon, least=1)
-            self._budget = self._first_budget = checks.integer("budget", budget, least=1)
+            self.horizon = horizon
+            self._budget = self._first_budget = budget
             if self._budget < self.least_budget:
                 raise ValueError(
                     f"budget must pay for {self._least_trajectories} full-length trajectories, {self.least_budget} "
                     f"transitions, got {self._budget}"
                 )
-            self.gamma = checks.discount("gamma", gamma)
+            self.gamma = gamma
             self.moments = self._moments()
             self.divide()
             self._begin()
@@ -87,6 +88,7 @@ class Strategy(ABC):
     def _begin(self) -> None:  # noqa: B027 - a strategy may have nothing to prepare
         """Prepares what depends on horizon, budget and gamma, which are known now."""
 
+    @checks.checked()
     def divide(self, *, replicated: bool = False, cross_fitted: bool = False) -> None:
         """Divides trajectories into teams and replicates; may be called before the first ``ask()``.
 
@@ -111,6 +113,7 @@ class Strategy(ABC):
         affordable = self.budget / self.horizon
         return Division.of(TEAMS if cross_fitted else 1, affordable, replicated=replicated, cross_fitted=cross_fitted)
 
+    @checks.checked()
     def serve(self, metric: Metric, leading: int = 0) -> None:
         """Says what plans serve where rewards have several components; may be called before the first ``ask()``.
 
@@ -137,9 +140,10 @@ class Strategy(ABC):
         several = 2 * self.division.groups if self.division.groups > 1 else 0
         return max(self._least_trajectories, several) * self.horizon
 
+    @checks.checked()
     def change_budget(self, budget: int) -> None:
         """Grows or shrinks what may be spent in all; what is spent already stays spent."""
-        self._budget = checks.integer("budget", budget, least=1)
+        self._budget = budget
 
     @property
     def extendable(self) -> bool:
@@ -167,7 +171,7 @@ class Strategy(ABC):
     def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the group to which each trajectory of what was last asked for belongs, given their lengths."""
         told = sum(len(batch) for batch in self._told if isinstance(batch, Trajectories))
-        return (told + np.arange(lengths.size)) % self.division.groups
+        return (told + np.arange(checks.counts("lengths", lengths).size)) % self.division.groups
 
     def follow(self, groups: Sequence[Moments], *, same_means: bool = True) -> None:
         """Plans and estimates from now on by another signal of the trajectories that were told.
@@ -192,7 +196,8 @@ class Strategy(ABC):
         """
         if self._asked is None:
             raise ValueError("tell() was called before ask()")
-        batches = [trajectories] if isinstance(trajectories, Trajectories) else list(trajectories)
+        given = trajectories if isinstance(trajectories, (list, tuple)) and trajectories else [trajectories]
+        batches = [checks.instance("trajectories", batch, Trajectories, Summary) for batch in given]
         told = Schedule(np.sum([batch.counts(self.horizon) for batch in batches], axis=0))
         if told != self._asked:
             raise ValueError(

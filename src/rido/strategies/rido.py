@@ -33,6 +33,7 @@ class Rido(Strategy):
 
     _least_trajectories = 2
 
+    @checks.checked()
     def __init__(
         self,
         *,
@@ -44,10 +45,10 @@ class Rido(Strategy):
         delta: float = 0.05,
         reward_range: tuple[float, float] = (0.0, 1.0),
     ) -> None:
-        self.delta = checks.probability("delta", delta)
-        self.reward_range = checks.reward_range("reward_range", reward_range)
-        if beta != "theory" and (isinstance(beta, str) or not 1 <= beta < math.inf):
-            raise ValueError(f'beta must be at least 1 or "theory", got {beta!r}')
+        self.delta = delta
+        self.reward_range = reward_range
+        if not (isinstance(beta, str) and beta == "theory") and not 1 <= checks.number(beta) < math.inf:
+            raise ValueError(f'beta must be at least 1 or "theory", got {checks.shown(beta)}')
         options = {"batch": batch, "beta": beta, "delta": self.delta, "reward_range": list(self.reward_range)}
         super().__init__(horizon=horizon, budget=budget, gamma=gamma, **options)
 

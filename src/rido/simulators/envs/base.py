@@ -26,9 +26,9 @@ The paper does not say. "variance" is the usual notation; "deviation" is what nu
 _BLOCK = 64  # steps of noise that are drawn at once for a trajectory
 
 
+@checks.checked()
 def deviation(parameter: float, noise: NoiseReading) -> float:
     """Returns the standard deviation that the paper's N(mean, parameter) stands for."""
-    checks.choice("noise", noise, ("variance", "deviation"))
     return float(np.sqrt(parameter)) if noise == "variance" else parameter
 
 
@@ -52,8 +52,9 @@ class DomainVectorEnv(VectorEnv[Array, npt.NDArray[Any], npt.NDArray[Any]]):
     noise_size: ClassVar[int]
     """Standard normal variates that one step of one trajectory uses."""
 
+    @checks.checked()
     def __init__(self, num_envs: int, *, observation_space: gym.spaces.Box, action_space: gym.Space[Any]) -> None:
-        self.num_envs = num_envs = checks.integer("num_envs", num_envs, least=1)
+        self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = observation_space, action_space
         self.observation_space = batch_space(observation_space, num_envs)
         self.action_space = batch_space(action_space, num_envs)

@@ -32,10 +32,11 @@ class _OneStepVectorEnv(DomainVectorEnv):
     noise_size = 1
     pays_last: ClassVar[bool]
 
+    @checks.checked()
     def __init__(self, num_envs: int = 1, *, horizon: int = 10, noise: NoiseReading = "variance") -> None:
         observation_space = gym.spaces.Box(0.0, np.inf, (1,), np.float64)
         super().__init__(num_envs, observation_space=observation_space, action_space=gym.spaces.Discrete(2))
-        last = checks.integer("horizon", horizon, least=1) - 1
+        last = horizon - 1
         self._paying_step = last if self.pays_last else 0
         self._deviation = deviation(NOISE, noise)
 

@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from rido.core import checks
 from rido.simulators.envs.base import Array, DomainEnv, DomainVectorEnv, NoiseReading, deviation
 
 SIDE = 92.0
@@ -61,7 +62,7 @@ class Expert:
 
     def __call__(self, observations: Array) -> Array:
         """Returns the actions for a batch of positions."""
-        return np.clip(GOAL - observations, -1.0, 1.0)
+        return np.clip(GOAL - checks.numbers("observations", observations), -1.0, 1.0)
 
 
 expert = Expert()

@@ -41,7 +41,16 @@ class JaxEnv:
     policy: Callable[[float], Callable[..., Any]] | None = None
     reset_from: Callable[[jax.Array], tuple[Tree, Tree]] | None = None
 
+    def __post_init__(self) -> None:
+        checks.instance("name", self.name, str)
+        for name in ("reset", "step", "policy", "reset_from"):
+            if (given := getattr(self, name)) is not None or name in ("reset", "step"):
+                checks.function(name, given)
+        if self.time_limit is not None:
+            checks.integer("time_limit", self.time_limit, least=1)
 
+
+@checks.checked()
 @functools.cache
 def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
     """Returns the paper's LQG, as ``rido/LQG-v0``; ``noise`` says how to read its N(0, 0.1)."""
@@ -71,6 +80,7 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
     return JaxEnv("LQG in JAX", reset, step, policy=policy, reset_from=reset_from)
 
 
+@checks.checked()
 @functools.cache
 def navigation(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
     """Returns the paper's navigation, as ``rido/Navigation-v0``; ``noise`` says how to read its N(a, 0.1)."""
@@ -95,6 +105,7 @@ def navigation(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
 
 def navigation_expert(observation: jax.Array) -> jax.Array:
     """Returns the action of the paper's hand-coded policy: towards the goal's centre."""
+    observation = observation if isinstance(observation, jax.Array) else checks.numbers("observation", observation)
     return jnp.clip(91.0 - observation, -1.0, 1.0)
 
 
@@ -136,7 +147,11 @@ def from_gymnax(env: Any, params: Any = None) -> JaxEnv:
         params: its parameters; its defaults if not given. ``max_steps_in_episode`` is the time limit: raise it for
             longer trajectories.
     """
+    if isinstance(env, tuple) or environment_kind(env) != "gymnax":
+        raise ValueError(f"env must be what gymnax.make() returned, got {checks.shown(env)}")
     params = env.default_params if params is None else params
+    if not hasattr(params, "max_steps_in_episode"):
+        raise ValueError(f"params must be parameters of {type(env).__name__}, got {checks.shown(params)}")
     limit = int(params.max_steps_in_episode)
     # gymnax reports its time limit as a termination, so move it out of reach.
     params = params.replace(max_steps_in_episode=2 * limit + 2)
@@ -178,6 +193,7 @@ _BUILT_IN: dict[str, Callable[..., JaxEnv]] = {
 }
 
 
+@checks.checked()
 def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
     """Returns any environment in JAX as a :class:`JaxEnv`.
 
@@ -199,6 +215,8 @@ def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
         return adapt(import_attribute("env", env))
     if isinstance(env, JaxEnv):
         return env
+    if isinstance(env, tuple) and len(env) == 2 and environment_kind(env[0]) == "gymnax":  # what gymnax.make() returns
+        return from_gymnax(*env)
     if (kind := environment_kind(env)) in ("gymnax", "brax"):
         return _adapted(from_gymnax if kind == "gymnax" else from_brax, env)
     raise ValueError(
@@ -212,5 +230,4 @@ def _adapted(how: Callable[[Any], JaxEnv], env: Any) -> JaxEnv:
 
 
 def _deviation(parameter: float, noise: str) -> float:
-    checks.choice("noise", noise, ("variance", "deviation"))
     return float(parameter**0.5) if noise == "variance" else parameter

@@ -99,6 +99,7 @@ class JaxSimulator:
 
     observation_space = None  # observations are plain arrays
 
+    @checks.checked()
     def __init__(
         self,
         env: Any,
@@ -109,13 +110,13 @@ class JaxSimulator:
         env_kwargs: Mapping[str, Any] | None = None,
         num_envs: int | None = None,
         deterministic: bool = True,
-        trust: bool = True,
+        trust: bool = False,
     ) -> None:
         self._given = env, dict(env_kwargs or {})
         self._env = adapt(env, env_kwargs)
         self.name = self._env.name
-        self._horizon = checks.integer("horizon", horizon, least=1)
-        self._gamma = checks.discount("gamma", gamma)
+        self._horizon = horizon
+        self._gamma = gamma
         if self._env.time_limit is not None and self._env.time_limit < self._horizon:
             raise ValueError(
                 f"horizon must be at most the environment's time limit of {self._env.time_limit} steps, got {horizon}"
@@ -129,7 +130,6 @@ class JaxSimulator:
         self._together: dict[Any, Together] = {}
         self._programs: dict[Any, Programs] = {}
         self.use(next(iter(self._policies)))
-        num_envs = None if num_envs is None else checks.integer("num_envs", num_envs, least=1)
         self._device = Device.default(num_envs)
         self.num_envs = self._device.slots[-1]
 

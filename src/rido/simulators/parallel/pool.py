@@ -92,14 +92,13 @@ class PoolSimulator(ABC):
     num_envs: int
     observation_space: Any
 
+    @checks.checked(timeout=checks.positive)
     def __init__(
         self, env: Any, policy: Any, *, horizon: int, timeout: float = 300.0, max_failures: int = 3, **settings: Any
     ) -> None:
         self._content = serialize(env, policy, {"horizon": horizon, **settings})
-        self._horizon = checks.integer("horizon", horizon, least=1)
-        self._timeout = float(timeout)
-        if not self._timeout > 0:
-            raise ValueError(f"timeout must be positive, got {timeout!r}")
+        self._horizon = horizon
+        self._timeout = timeout
         self._max_failures = checks.integer("max_failures", max_failures, least=0)
         self._start_seconds = max(self._timeout, _LEAST_START_SECONDS)
         self._workers: dict[int, _WorkerState] = {}
