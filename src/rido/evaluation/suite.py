@@ -176,8 +176,8 @@ def _task(name: str, given: Task | Mapping[str, Any]) -> Task:
                 raise ValueError(f"it must have {missing[0]}")
             given = Task(**given)
         env = factory.import_environment(given.env)
-        in_jax = factory.is_in_jax(env)
-        horizon = factory.resolve_horizon(env, given.horizon, given.gamma, env_kwargs=given.env_kwargs, in_jax=in_jax)
+        limits = dict(env_kwargs=given.env_kwargs, simulator="jax" if factory.is_in_jax(env) else None)
+        horizon = factory.resolve_horizon(env, given.horizon, given.gamma, **limits)
     except (TypeError, ValueError) as error:
         raise ValueError(f"task {name}: {error}") from error
     return replace(given, env=env, horizon=horizon)

@@ -85,6 +85,7 @@ class EnvironmentsSimulator:
             notes=tuple(self._notes),
             remarks=self._remarks(),
             components=self._envs.components,
+            engine="gymnasium",
         )
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:

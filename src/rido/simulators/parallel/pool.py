@@ -158,6 +158,7 @@ class PoolSimulator(ABC):
             remarks=tuple(self._remarks),
             workers=(sum(worker.ready for worker in self._workers.values()), len(self._workers)),
             components=self._ready.components,
+            engine="gymnasium",
         )
 
     def check_seeds(self, seeds: Sequence[int], points: Points = None) -> tuple[str, ...]:
