@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.suite_race import SuiteRace
 from rido.evaluation.suite_task import OpenTask
 from rido.policies.files import checkpoints
+from rido.policies.hub import pinned
 from rido.policies.resolve import is_path
 from rido.simulators import factory
 from rido.simulators.base import Simulator
@@ -132,12 +133,17 @@ class Suite:
             simulator, workers = ray_simulator(None, workers), 1
         settings: dict[str, Any] = dict(simulator=simulator, workers=workers, step_timeout=step_timeout)
         settings |= dict(num_envs=num_envs, deterministic=self.deterministic, **({} if trust else {"trust": False}))
+        once = cache(pinned)  # an agent on the hub is the same one in all tasks
+        agents = {
+            task: {name: once(policy) if isinstance(policy, str) else policy for name, policy in found.items()}
+            for task, found in self.policies.items()
+        }
         notes: list[str] = []
         remarks: list[str] = []
         with ExitStack() as stack, Progress(self.budget, shown=progress) as bar:
             opened = {
                 name: stack.enter_context(
-                    OpenTask(name, task, self.policies[name], seed=self.seed, folder=folder, settings=settings)
+                    OpenTask(name, task, agents[name], seed=self.seed, folder=folder, settings=settings)
                 )
                 for name, task in self.tasks.items()
             }

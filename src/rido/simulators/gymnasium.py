@@ -183,7 +183,7 @@ class EnvironmentsSimulator:
         return starts
 
     def _remarks(self) -> tuple[str, ...]:
-        remarks, found = self._envs.remarks(), self._findings
+        remarks, found = [*self.policy.remarks, *self._envs.remarks()], self._findings
         if remark := self._draws.remark():
             remarks.append(remark)
         if (found.seeded - found.unseeded) * self._resets > _SEEDING_SHARE * self._seconds:
