@@ -20,7 +20,7 @@ from rido.policies.files import named_policies
 from rido.simulators import factory
 from rido.simulators.base import Simulator, describe
 from rido.simulators.factory import SimulatorName
-from rido.simulators.identity import environment_fingerprint, environment_name
+from rido.simulators.identity import engine, environment_fingerprint, environment_name
 from rido.simulators.lineup import Lineup
 from rido.simulators.sobol import Starts, check_seeds, refuse_without_points
 from rido.storage.database import RunFileError
@@ -103,7 +103,7 @@ def compare(
         simulator = "jax"
     if simulator == "jax":
         factory.refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
-    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, in_jax=simulator == "jax")
+    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, simulator=simulator)
     settings: dict[str, Any] = dict(
         horizon=horizon, budget=budget, gamma=gamma, confidence=confidence, tolerance=tolerance, starts=starts
     )
@@ -131,6 +131,7 @@ def compare(
         race.lockstep = describe(lineup.simulator(next(iter(named)))).in_time_of_one
         if run is not None:
             identity = {
+                "simulator": engine(lineup.simulator(next(iter(named)))),
                 "environment_fingerprint": environment_fingerprint(env),
                 "policies_fingerprint": [
                     identify("policy", describe(lineup.simulator(name)).load_policy()) for name in named

@@ -169,7 +169,7 @@ def evaluate(
         raise ValueError(
             f"components must come with Gymnasium environments, in this process, in workers or on Ray, got {simulator=}"
         )
-    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, in_jax=simulator == "jax")
+    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, simulator=simulator)
     settings, until = _resolve_strategy(strategy, until, has_critic=critic is not None)
     make = settings.begin if isinstance(settings, Strategy) else settings
     if reward_range is not None and critic is not None:

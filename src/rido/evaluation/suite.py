@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.suite_race import SuiteRace
 from rido.evaluation.suite_task import OpenTask
 from rido.policies.files import checkpoints
+from rido.policies.hub import pinned
 from rido.policies.resolve import is_path
 from rido.simulators import factory
 from rido.simulators.base import Simulator
@@ -137,12 +138,17 @@ class Suite:
             simulator, workers = ray_simulator(None, workers), 1
         settings: dict[str, Any] = dict(simulator=simulator, workers=workers, step_timeout=step_timeout)
         settings |= dict(num_envs=num_envs, deterministic=self.deterministic, **({"trust": True} if trust else {}))
+        once = cache(pinned)  # an agent on the hub is the same one in all tasks
+        agents = {
+            task: {name: once(policy) if isinstance(policy, str) else policy for name, policy in found.items()}
+            for task, found in self.policies.items()
+        }
         notes: list[str] = []
         remarks: list[str] = []
         with ExitStack() as stack, Progress(self.budget, shown=progress) as bar:
             opened = {
                 name: stack.enter_context(
-                    OpenTask(name, task, self.policies[name], seed=self.seed, folder=folder, settings=settings)
+                    OpenTask(name, task, agents[name], seed=self.seed, folder=folder, settings=settings)
                 )
                 for name, task in self.tasks.items()
             }
@@ -182,8 +188,8 @@ def _task(name: str, given: Task | Mapping[str, Any]) -> Task:
                 raise ValueError(f"it must have {missing[0]}")
             given = Task(**given)
         env = factory.import_environment(given.env)
-        in_jax = factory.is_in_jax(env)
-        horizon = factory.resolve_horizon(env, given.horizon, given.gamma, env_kwargs=given.env_kwargs, in_jax=in_jax)
+        limits = dict(env_kwargs=given.env_kwargs, simulator="jax" if factory.is_in_jax(env) else None)
+        horizon = factory.resolve_horizon(env, given.horizon, given.gamma, **limits)
     except (TypeError, ValueError) as error:
         raise ValueError(f"task {name}: {error}") from error
     return replace(given, env=env, horizon=horizon)

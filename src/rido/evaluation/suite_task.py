@@ -18,7 +18,7 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.suite_race import Request
 from rido.evaluation.trajectory_store import TrajectoryStore
 from rido.simulators.base import SimulationError, describe, trajectory_seeds
-from rido.simulators.identity import environment_fingerprint, environment_name
+from rido.simulators.identity import engine, environment_fingerprint, environment_name
 from rido.storage.fingerprint import identify
 from rido.storage.records import NOTES, SUITE_TASK
 from rido.storage.runfile import RunFile
@@ -103,6 +103,7 @@ class OpenTask:
                 SUITE_TASK: self._name,
                 "policy": policy,
                 "environment": environment_name(env),
+                "simulator": engine(self._lineup.simulator(policy)),
                 "environment_fingerprint": environment_fingerprint(env),
                 "policy_fingerprint": identify("policy", able.load_policy()),
                 "env_kwargs": repr(dict(self._task.env_kwargs)),

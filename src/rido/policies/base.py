@@ -63,6 +63,7 @@ class Policy(ABC):
         remembers: Whether it has a memory that :meth:`begin` clears, so that only one trajectory may run at a time.
         normalisation: What happens to observations before the policy sees them, where a reader of the result should
             know, such as "observations normalised by vecnormalize.pkl"; else empty.
+        remarks: What else such a reader should know.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Policy(ABC):
     in_sequence: bool = False
     remembers: bool = False
     normalisation: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rido.policies.sb3_zip import statistics_files
 
 PREFIX = "hf:"
 """Of the names of agents on the hub."""
 
-_NAME = re.compile(r"hf:(?P<repo>[^/@\s]+/[^/@\s]+)(?:@(?P<revision>[^/\s]+))?(?:/(?P<file>\S+))?")
+_NAME = re.compile(r"hf:(?P<repo>\w[\w.-]*/[\w.-]+)(?:@(?P<revision>\w[\w.-]*))?(?:/(?P<file>\S+))?", re.ASCII)
 _SUFFIXES = (".zip", ".onnx", ".npz")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SECONDS = 10.0  # that the hub gets for an answer; huggingface_hub would wait for ever
+
+
+@dataclass(frozen=True)
+class HubAgent:
+    """An agent of the hub whose files are here. It stays what it is when the hub gets another version.
+
+    Attributes:
+        name: as the user gave it.
+        path: of the agent's file.
+        remarks: what a reader of the result should know about where it comes from.
+    """
+
+    name: str
+    path: Path
+    remarks: tuple[str, ...] = ()
 
 
 def download(name: str) -> Path:
@@ -22,30 +45,99 @@ def download(name: str) -> Path:
             an ONNX file or an npz.
 
     Returns:
-        The file in the cache.
+        The file in the cache, which is also used where the hub gives no answer.
     """
-    found = _NAME.fullmatch(name)
-    if found is None:
-        raise ValueError(f"policy must be hf:org/name, hf:org/name@revision or either with /file.zip, got {name!r}")
+    return pinned(name).path
+
+
+def pinned(policy: Any) -> Any:
+    """Return the agent that ``hf:org/name`` means now, or any other policy as it is."""
+    if not isinstance(policy, str) or not policy.startswith(PREFIX):
+        return policy
+    found = _NAME.fullmatch(policy)
+    if found is None or not _is_inside(found["file"] or "x"):
+        raise ValueError(f"policy must be hf:org/name, hf:org/name@revision or either with /file.zip, got {policy!r}")
     try:
         import huggingface_hub  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise ImportError('An agent on the hub needs huggingface_hub: pip install "rido[hub]"') from error
-    repo, file = found["repo"], found["file"]
-    wanted = [f"*{suffix}" for suffix in _SUFFIXES] if file is None else [file]
-    patterns = [*wanted, *(f"{pattern}.data" for pattern in wanted), "*vec_normalize.pkl", "*vecnormalize.pkl"]
+    repo, revision, remarks = found["repo"], found["revision"] or "main", []
     try:
-        folder = Path(huggingface_hub.snapshot_download(repo, revision=found["revision"], allow_patterns=patterns))
-    except OSError as error:  # also where the hub does not have it, or cannot be reached and the cache is empty
-        raise ConnectionError(f"{name} could not be downloaded: {error}") from error
-    return folder / (file or _only_agent(name, repo, folder))
+        commit, files = _listed(huggingface_hub, repo, revision)
+        file = found["file"] or _only_agent(policy, repo, files)
+        folder = _fetched(huggingface_hub, repo, revision, commit, _needed(file, files))
+    except (_ChoiceError, huggingface_hub.utils.RevisionNotFoundError) as error:
+        raise ValueError(_line(error, policy)) from error
+    except Exception as failure:  # whatever a server or a proxy may answer: HTML, redirects, half a file
+        try:
+            folder = Path(huggingface_hub.snapshot_download(repo, revision=revision, local_files_only=True))
+        except Exception:
+            raise ConnectionError(_line(failure, policy)) from failure
+        files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+        file = found["file"] or _only_agent(policy, repo, files)
+        if file not in files:
+            raise ConnectionError(_line(failure, policy)) from failure
+        if not huggingface_hub.constants.HF_HUB_OFFLINE:
+            remarks.append(f"{policy} is commit {folder.name[:8]} in the cache, because the hub gave no good answer")
+    used = _needed(file, files)
+    unused = [each for each in files if each not in used and re.search(r"vec_?normalize\.pkl$", each)]
+    if unused and file.endswith(".zip"):
+        remarks.append(f"{policy} has {', '.join(unused)} in another folder than the agent, which was not used")
+    return HubAgent(policy, folder / file, tuple(remarks))
 
 
-def _only_agent(name: str, repo: str, folder: Path) -> Path:
-    known = sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES)
-    named = [path for path in known if path.stem == repo.rpartition("/")[2]]
+class _ChoiceError(ValueError):
+    """The name leaves open which file is meant."""
+
+
+def _listed(hub: Any, repo: str, revision: str) -> tuple[str, list[str]]:
+    """Return the commit that a revision is now, and its files."""
+    try:
+        info = hub.HfApi().model_info(repo, revision=revision, timeout=_SECONDS)
+        files = [each.rfilename for each in info.siblings or () if _is_inside(each.rfilename)]
+        if not _COMMIT.fullmatch(info.sha):
+            raise ValueError(f"commit {info.sha!r:.80}")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ConnectionError(f"the answer is no list of files ({error!r:.100})") from error
+    return info.sha, files
+
+
+def _fetched(hub: Any, repo: str, revision: str, commit: str, files: Sequence[str]) -> Path:
+    """Download files of a commit, all before the cache calls it the present one; return the folder that has them."""
+    logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # errors are raised too
+    for file in reversed(files):  # the agent last: where it is in the cache, so is all that it needs
+        # Asked beforehand, because hf_hub_download asks for minutes where it gets no answer.
+        hub.get_hf_file_metadata(hub.hf_hub_url(repo, file, revision=commit), timeout=_SECONDS)
+        path = Path(hub.hf_hub_download(repo, file, revision=commit, etag_timeout=_SECONDS))
+    folder = path.parents[len(PurePosixPath(file).parts) - 1]
+    if not _COMMIT.fullmatch(revision):
+        reference = folder.parents[1] / "refs" / revision
+        reference.parent.mkdir(parents=True, exist_ok=True)
+        reference.write_text(commit)
+    return folder
+
+
+def _needed(file: str, files: Sequence[str]) -> list[str]:
+    """Return the agent's file and what is used beside it."""
+    beside = [f"{file}.data", *(path.as_posix() for path in statistics_files(Path(file)))]
+    return [file, *(each for each in beside if each in files)]
+
+
+def _only_agent(name: str, repo: str, files: Sequence[str]) -> str:
+    known = sorted(file for file in files if file.endswith(_SUFFIXES))
+    named = [file for file in known if PurePosixPath(file).stem == repo.rpartition("/")[2]]
     chosen = named if len(named) == 1 else known
     if len(chosen) != 1:
-        listed = ", ".join(path.relative_to(folder).as_posix() for path in known) or "none"
-        raise ValueError(f"policy must name its file, as in {PREFIX}{repo}/agent.zip, got {name!r}; agents: {listed}")
+        listed = ", ".join(known) or "none"
+        raise _ChoiceError(f"policy must name its file, as in {PREFIX}{repo}/agent.zip, got {name!r}; agents: {listed}")
     return chosen[0]
+
+
+def _is_inside(file: str) -> bool:
+    """Whether the path of a file stays in the folder of its repository."""
+    return "\\" not in file and not {"", ".", ".."} & set(file.split("/"))
+
+
+def _line(error: Exception, name: str) -> str:
+    text = " ".join((str(error) or type(error).__name__).split())
+    return text if isinstance(error, _ChoiceError) else f"{name} could not be downloaded: {text:.300}"

@@ -73,7 +73,7 @@ def resolve_policy(
     if isinstance(policy, str) and policy.startswith(_PREFIX):
         agent = MlpPolicy.load(shipped_agent(policy), deterministic=deterministic, name=policy)
         return agent.fits(observation_space, action_space)
-    if isinstance(policy, str) and policy.startswith(hub.PREFIX):
+    if isinstance(policy := hub.pinned(policy), hub.HubAgent):
         return _from_hub(policy, **spaces, deterministic=deterministic)
     if is_path(policy):
         if str(policy).endswith(".npz"):
@@ -105,15 +105,17 @@ def resolve_policy(
 
 
 def _from_hub(
-    name: str, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, deterministic: bool
+    agent: hub.HubAgent, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, deterministic: bool
 ) -> Policy:
     """The policy of an agent on the hub, which may not run code: anybody may have put it there."""
-    path, spaces = hub.download(name), dict(observation_space=observation_space, action_space=action_space)
+    spaces = dict(observation_space=observation_space, action_space=action_space)
     try:
-        policy = resolve_policy(path, **spaces, deterministic=deterministic, trust=False)
+        policy = resolve_policy(agent.path, **spaces, deterministic=deterministic, trust=False)
     except UntrustedFileError as error:
-        raise UntrustedFileError(f"{error}, and give the path instead of {name}") from error
-    policy.name = name
+        raise UntrustedFileError(f"{error}, and give the path instead of {agent.name}") from error
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{agent.name} must be an agent: {error}") from error
+    policy.name, policy.remarks = agent.name, agent.remarks
     return policy
 
 

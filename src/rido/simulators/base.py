@@ -202,6 +202,8 @@ class Capabilities:
         remarks: what else the reader of a result may want to know, such as a time limit that was lifted.
         workers: workers that are ready now, and that there should be; this process counts as one where there are none.
         components: names of the components of its rewards, the leading one first; none where rewards are numbers.
+        engine: what simulates. Two simulators of one engine give the same trajectories for the same seeds, such as
+            Gymnasium in this process, in workers and on Ray; the name of the class if it is empty.
     """
 
     observes: bool = False
@@ -219,6 +221,7 @@ class Capabilities:
     remarks: tuple[str, ...] = ()
     workers: tuple[int, int] = (1, 1)
     components: tuple[str, ...] = ()
+    engine: str = ""
 
 
 def describe(simulator: Any) -> Capabilities:

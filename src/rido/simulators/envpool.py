@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from rido.simulators.opening import did_you_mean
 from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import SlotError
 from rido.simulators.requests import check_request, join_observed, join_trajectories
-from rido.simulators.wrappers import lifted
+from rido.simulators.wrappers import lifted, limit_error
 from rido.storage.fingerprint import fingerprint
 
 try:
@@ -33,6 +34,17 @@ except ImportError as error:
     raise ImportError('EnvPoolSimulator needs envpool: pip install "rido[envpool]"') from error
 
 _NUM_ENVS = 32
+_SET_HERE = ("batch_size", "env_type", "num_envs", "num_threads", "seed")  # EnvPool's arguments that are no env_kwargs
+_NO_LIMIT = (0, 2**31 - 1)  # what EnvPool calls the limit of an environment that has none, or computes it itself
+# Families whose max_episode_steps cuts episodes and does nothing else, tried with EnvPool 1.2.5. MiniGrid and BabyAI
+# put it into rewards, MuJoCo Playground into observations, and Jumanji keeps its limits whatever it is.
+_LIFTABLE = (
+    "atari",
+    "box2d",
+    "classic_control",
+    "toy_text",
+    *(f"mujoco.{name}" for name in ("dmc", "gym", "robotics")),
+)
 
 
 class EnvPoolSimulator:
@@ -50,8 +62,8 @@ class EnvPoolSimulator:
     Args:
         env: one of ``envpool.list_all_envs()``.
         policy: see :func:`rido.policies.resolve.resolve_policy`.
-        horizon: the longest trajectory that will be asked for; it replaces the environments' own time limit, unless
-            ``end_on_truncation``.
+        horizon: the longest trajectory that will be asked for. A shorter time limit of the environment is lifted where
+            it only cuts episodes, and an error where it is part of rewards or observations, or is in ``env_kwargs``.
         gamma: not used; all simulators take it.
         env_kwargs: EnvPool's arguments of the environment, such as ``use_contact_force=False`` for Ant.
         num_envs: environments side by side; 32 if not given.
@@ -82,20 +94,21 @@ class EnvPoolSimulator:
         reseed: bool = True,
         threads: int | None = None,
     ) -> None:
-        known = envpool.list_all_envs()
-        if env not in known:
-            hint = did_you_mean(str(env), known)
-            raise ValueError(f"env must be one of the {len(known)} ids that EnvPool has, got {env!r}{hint}")
+        self._given = env, dict(env_kwargs or {})
+        spec = _find_spec(*self._given)
         if policy is None:
             raise ValueError('policy must be given: an agent, a function of observations, or "random"')
-        self._given = env, dict(env_kwargs or {})
         self._horizon = horizon
         self.num_envs = _NUM_ENVS if num_envs is None else num_envs
         threads = (os.cpu_count() or 1) if threads is None else checks.integer("threads", threads, least=1)
         parts = 1 if min(self.num_envs, threads) == 1 else 2
         most, threads = -(-self.num_envs // parts), -(-threads // parts)
-        lift_to = None if end_on_truncation else self._horizon
-        envs = [_EnvPoolEnvironments(*self._given, lift_to, reseed, most, threads) for _ in range(parts)]
+        arguments, remarks = self._given[1], []
+        if not end_on_truncation and self._lifts(limit := _limit(spec)):
+            # One step more than the horizon: where both come at once, EnvPool reports a termination as a time limit.
+            arguments = {**arguments, "max_episode_steps": self._horizon + 1}
+            remarks = [lifted(limit, self._horizon)] if limit < self._horizon else []
+        envs = [_EnvPoolEnvironments(env, arguments, spec, remarks, reseed, most, threads) for _ in range(parts)]
         self.observation_space = envs[0].observation_space
         spaces = dict(observation_space=self.observation_space, action_space=envs[0].action_space)
         self.policy = resolve_policy(policy, **spaces, deterministic=deterministic, trust=trust)
@@ -104,14 +117,26 @@ class EnvPoolSimulator:
         lock = threading.Lock()
         self._halves = [_Half(part, self.policy, self._horizon, lock, end_on_truncation) for part in envs]
 
+    def _lifts(self, limit: int) -> bool:
+        """Returns whether a time limit is to be lifted, or raises where it would cut trajectories and cannot be."""
+        if limit in _NO_LIMIT or limit > self._horizon:
+            return False
+        env, arguments = self._given
+        family = envpool.registration.registry.specs[env][0].removeprefix("envpool.")
+        if family in _LIFTABLE and "max_episode_steps" not in arguments:
+            return True
+        if limit < self._horizon:
+            raise limit_error(limit, self._horizon)
+        return False
+
     @property
     def capabilities(self) -> Capabilities:
         """It returns observations; a note says so where the seed does not control the environments."""
         half = self._halves[0].capabilities
         if self._remake:
-            return half
+            return replace(half, engine="envpool")
         notes = ("EnvPool draws starts and noise that the seed does not control",)
-        return replace(half, check_seeds=lambda seeds, points=None: (), notes=notes)
+        return replace(half, check_seeds=lambda seeds, points=None: (), notes=notes, engine="envpool")
 
     @property
     def fingerprint(self) -> str:
@@ -177,28 +202,23 @@ class _Half(EnvironmentsSimulator):
 class _EnvPoolEnvironments(Environments):
     """Environments of EnvPool in its synchronous mode, in which any of them can be reset and stepped.
 
-    With ``remake``, a reset makes new environments, with the seeds; then all are reset together. Their own time limit
-    is replaced by ``lift_to``, if it is given.
+    With ``remake``, a reset makes new environments, with the seeds; then all are reset together.
     """
 
     def __init__(
-        self, env_id: str, arguments: dict[str, Any], lift_to: int | None, remake: bool, most: int, threads: int
+        self,
+        env_id: str,
+        arguments: dict[str, Any],
+        spec: Any,
+        remarks: list[str],
+        remake: bool,
+        most: int,
+        threads: int,
     ) -> None:
-        # One step more than the horizon: where both come at once, EnvPool reports a termination as a time limit.
-        self._arguments = {**arguments, **({} if lift_to is None else {"max_episode_steps": lift_to + 1})}
-        self._lift_to = lift_to
-        self._id, self._threads, self.most, self._remake = env_id, threads, most, remake
+        self._id, self._arguments, self._remarks = env_id, arguments, remarks
+        self._threads, self.most, self._remake = threads, most, remake
         self._pool: Any = None
         self._observations: Any = None
-        try:
-            spec = envpool.make_spec(env_id, **arguments)
-        except (TypeError, AssertionError) as error:
-            raise ValueError(
-                f"env_kwargs must be EnvPool's arguments of {env_id}, got {arguments!r}: {error}"
-            ) from error
-        if spec.config.max_num_players != 1:
-            raise ValueError(f"env must have one player, got {env_id} with up to {spec.config.max_num_players}")
-        self._limit = int(spec.config.max_episode_steps)
         self.observation_space = spec.gymnasium_observation_space
         self.action_space = spec.gymnasium_action_space
 
@@ -221,6 +241,11 @@ class _EnvPoolEnvironments(Environments):
         return take(self._observations, slots)
 
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
+        if (wrong := ~_valid(actions, self.action_space)).any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise SlotError(
+                int(slots[row]), f"the policy must return actions of {self.action_space}, got {actions[row]!r}"
+            )
         try:
             observations, rewards, terminated, truncated, _ = self._pool.step(actions, slots.astype(np.int32))
         except Exception as error:
@@ -232,8 +257,7 @@ class _EnvPoolEnvironments(Environments):
         self._pool = None
 
     def remarks(self) -> list[str]:
-        shorter = self._lift_to is not None and self._limit < self._lift_to
-        return [lifted(self._limit, self._lift_to or 0)] if shorter else []
+        return list(self._remarks)
 
     def _make(self, seeds: list[int]) -> None:
         self._pool = None  # ends the threads of the old one first
@@ -242,6 +266,46 @@ class _EnvPoolEnvironments(Environments):
             self._id, env_type="gymnasium", num_envs=len(seeds), num_threads=threads, seed=seeds, **self._arguments
         )
         self._observations = create_empty_array(self.observation_space, len(seeds))
+
+
+def time_limit(env: str, env_kwargs: Mapping[str, Any]) -> int | None:
+    """Returns the number of steps after which EnvPool cuts an environment's episodes, if that is known."""
+    limit = _limit(_find_spec(env, dict(env_kwargs)))
+    return None if limit in _NO_LIMIT else limit
+
+
+def _limit(spec: Any) -> int:
+    return int(spec.config.max_episode_steps)
+
+
+def _find_spec(env: str, arguments: dict[str, Any]) -> Any:
+    """Returns EnvPool's specification of an environment, or raises where it has none with these arguments."""
+    known = envpool.list_all_envs()
+    if env not in known:
+        hint = did_you_mean(str(env), known)
+        raise ValueError(f"env must be one of the {len(known)} ids that EnvPool has, got {env!r}{hint}")
+    if taken := [name for name in _SET_HERE if name in arguments]:
+        raise ValueError(
+            f"env_kwargs must leave {', '.join(taken)} to rido, got {arguments!r}: see the arguments num_envs and seed"
+        )
+    try:
+        spec = envpool.make_spec(env, **arguments)
+    except (TypeError, ValueError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"env_kwargs must be EnvPool's arguments of {env}, got {arguments!r}: {reason}") from error
+    if spec.config.max_num_players != 1:
+        raise ValueError(f"env must have one player, got {env} with up to {spec.config.max_num_players}")
+    return spec
+
+
+def _valid(actions: NDArray[Any], space: gym.Space[Any]) -> NDArray[np.bool_]:
+    """Returns for each row whether EnvPool, which casts whatever it gets, would take the action as it is meant."""
+    flat = actions.reshape(len(actions), -1)
+    match space:
+        case gym.spaces.Discrete(start=low, n=count) | gym.spaces.MultiDiscrete(start=low, nvec=count):
+            whole = flat.dtype.kind in "biu"
+            return ((flat >= np.ravel(low)) & (flat < np.ravel(low) + np.ravel(count))).all(axis=1) & whole
+    return np.isfinite(flat).all(axis=1)
 
 
 def _assign(batch: Any, slots: Slots, observations: Any) -> None:

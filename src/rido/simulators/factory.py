@@ -64,7 +64,7 @@ def resolve_horizon(
     gamma: float,
     *,
     env_kwargs: Mapping[str, Any] | None = None,
-    in_jax: bool = False,
+    simulator: str | Callable[..., Simulator] | None = None,
 ) -> int:
     """Returns the horizon if given, else the environment's time limit or the horizon for gamma, whichever is less.
 
@@ -72,19 +72,24 @@ def resolve_horizon(
     """
     if horizon is not None:
         return checks.integer("horizon", horizon, least=1, most=checks.MOST_STEPS)
-    limit = _time_limit(env, env_kwargs or {}, in_jax)
+    limit = _time_limit(env, env_kwargs or {}, simulator)
     if limit is not None and (gamma == 1 or limit < horizon_for(gamma)):
         return limit
     return checks.integer("horizon", horizon_for(gamma), least=1, most=checks.MOST_STEPS)
 
 
-def _time_limit(env: Any, env_kwargs: Mapping[str, Any], in_jax: bool) -> int | None:
-    if in_jax and (not isinstance(env, str) or ":" in env):
+def _time_limit(env: Any, env_kwargs: Mapping[str, Any], simulator: Any) -> int | None:
+    if simulator == "jax" and (not isinstance(env, str) or ":" in env):
         from rido.simulators.jax import adapt
 
         return adapt(env).time_limit
     if is_simulator(env):
         return getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    kind = simulator.func if isinstance(simulator, partial) else simulator
+    if kind == "envpool" or f"{getattr(kind, '__module__', '')}:{getattr(kind, '__name__', '')}" == _CLASSES["envpool"]:
+        from rido.simulators import envpool
+
+        return envpool.time_limit(env, env_kwargs)
     from rido.simulators.opening import find_spec, make_environment, refuse_others
     from rido.simulators.wrappers import time_limit
 

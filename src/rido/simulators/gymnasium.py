@@ -87,6 +87,7 @@ class EnvironmentsSimulator:
             notes=tuple(self._notes),
             remarks=self._remarks(),
             components=self._envs.components,
+            engine="gymnasium",
         )
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
@@ -248,7 +249,7 @@ class EnvironmentsSimulator:
         return fresh
 
     def _remarks(self) -> tuple[str, ...]:
-        remarks, found = self._envs.remarks(), self._findings
+        remarks, found = [*self.policy.remarks, *self._envs.remarks()], self._findings
         if remark := self._draws.remark():
             remarks.append(remark)
         if (found.seeded - found.unseeded) * self._resets > _SEEDING_SHARE * self._seconds:

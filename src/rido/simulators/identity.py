@@ -27,9 +27,15 @@ def identities(env: Any, simulator: Any) -> dict[str, str]:
     if simulator is env:
         return {"simulator_fingerprint": identify("simulator", env)}
     return {
+        "simulator": engine(simulator),
         "policy_fingerprint": identify("policy", describe(simulator).load_policy()),
         "environment_fingerprint": environment_fingerprint(env),
     }
+
+
+def engine(simulator: Any) -> str:
+    """Returns the name by which a run file knows what simulates; see :class:`rido.simulators.base.Capabilities`."""
+    return describe(simulator).engine or type(simulator).__qualname__
 
 
 def environment_fingerprint(env: Any) -> str:

@@ -62,6 +62,14 @@ def lifted(limit: int, horizon: int) -> str:
     return f"the environment's own limit of {limit:,} steps was lifted: the horizon is {horizon:,}"
 
 
+def limit_error(limit: int, horizon: int) -> ValueError:
+    """Returns the error of a time limit that is shorter than the horizon and cannot be lifted."""
+    return ValueError(
+        f"horizon must be at most the environment's time limit of {limit} steps, got {horizon}: make the environment "
+        f"with max_episode_steps={horizon}, or count its limit as the end of the episode with end_on_truncation=True"
+    )
+
+
 class Wrappers:
     """Prepares the wrappers of environments for trajectories, and puts them back.
 
@@ -107,11 +115,7 @@ class Wrappers:
             return
         liftable = [layer for layer in here if isinstance(layer, wrappers.TimeLimit)]
         if not liftable:
-            raise ValueError(
-                f"horizon must be at most the environment's time limit of {limit} steps, got {self._horizon}: make the "
-                f"environment with max_episode_steps={self._horizon}, or count its limit as the end of the episode "
-                "with end_on_truncation=True"
-            )
+            raise limit_error(limit, self._horizon)
         for layer in liftable:
             self._set(layer, "_max_episode_steps", max(layer._max_episode_steps, self._horizon))
         self.remarks[lifted(limit, self._horizon)] = None

@@ -27,7 +27,9 @@ from typing import Any
 import numpy as np
 
 _FOLDERS = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-_INSTALLED = tuple(f"{folder}{os.sep}" for folder in sorted(_FOLDERS | {str(Path(__file__).parents[1])}))
+INSTALLED = tuple(f"{folder}{os.sep}" for folder in sorted(_FOLDERS | {str(Path(__file__).parents[1])}))
+"""Folders of the standard library, of installed packages and of rido, as prefixes of the paths of files."""
+
 _GENERATORS = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random)
 _DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _GLOBAL_READS = ("LOAD_GLOBAL", "LOAD_NAME")
@@ -125,7 +127,7 @@ class _Reader:
             return _digest("generator", kind.__name__)
         if isinstance(thing, types.ModuleType):
             file = getattr(thing, "__file__", None)
-            if thing.__name__ == "__main__" or file is None or file.startswith(_INSTALLED):
+            if thing.__name__ == "__main__" or file is None or file.startswith(INSTALLED):
                 return _digest("module", thing.__name__)
             return _digest("module", thing.__name__, Path(file).read_bytes() if Path(file).is_file() else b"")
         if isinstance(thing, type):
@@ -169,7 +171,7 @@ def _function_parts(thing: Any) -> list[Any] | None:
     match thing:
         case types.FunctionType():
             code, known = thing.__code__, thing.__globals__
-            installed = code.co_filename.startswith(_INSTALLED)
+            installed = code.co_filename.startswith(INSTALLED)
             cells = [_cell(cell) for cell in thing.__closure__ or ()]
             reads = {} if installed else {name: known[name] for name in _globals(code) if name in known}
             attributes = {key: value for key, value in vars(thing).items() if key != "__wrapped__"}
@@ -222,7 +224,7 @@ def _numbers(thing: Any) -> tuple[str, bytes] | None:
 
 def _installed_class(kind: type) -> bool:
     file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return kind.__module__ != "__main__" and (file == "" or file.startswith(_INSTALLED))
+    return kind.__module__ != "__main__" and (file == "" or file.startswith(INSTALLED))
 
 
 def _cell(cell: Any) -> Any:

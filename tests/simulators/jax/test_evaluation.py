@@ -179,7 +179,7 @@ def test_gymnax_with_early_ends_agrees_with_gymnasium_and_with_uniform(summing):
 
 def test_a_gymnax_environment_is_known_by_itself_with_its_time_limit():
     env, _ = gymnax.make("MountainCar-v0")
-    assert factory.resolve_horizon(env, None, 1.0, in_jax=True) == 200
+    assert factory.resolve_horizon(env, None, 1.0, simulator="jax") == 200
     with pytest.raises(ValueError, match="horizon must be at most the environment's time limit of 200 steps, got 201"):
         rido.evaluate(env, lambda observation: 0, budget=1000, gamma=0.9, horizon=201)
 
@@ -216,7 +216,7 @@ def test_the_command_line_reaches_it(tmp_path, monkeypatch):
 
 
 def test_an_id_has_the_horizon_that_it_has_elsewhere():
-    assert factory.resolve_horizon("Pendulum-v1", None, 0.99, in_jax=True) == 200
+    assert factory.resolve_horizon("Pendulum-v1", None, 0.99, simulator="jax") == 200
 
 
 def blocked(modules, script):

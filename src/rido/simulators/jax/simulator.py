@@ -157,6 +157,7 @@ class JaxSimulator:
             policy=self.policy,
             load_policy=lambda: self.policy,
             notes=_notes(jax.default_backend(), os.environ.get("XLA_FLAGS", "")),
+            engine="jax",
         )
 
     @property

@@ -20,7 +20,8 @@ from rido.core.trajectories import Trajectories
 from rido.policies.observations import stack, take
 from rido.simulators.base import Capabilities, Observed, Points, PolicyInfo, Position, SimulationError, close
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.parallel.serialization import deserialize, serialize
+from rido.simulators.parallel import sources
+from rido.simulators.parallel.serialization import deserialize, packages_in, serialize
 from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
 from rido.simulators.requests import check_points, check_request, join_observed, join_trajectories
 
@@ -99,6 +100,8 @@ class PoolSimulator(ABC):
         self._content = serialize(env, policy, {"horizon": horizon, **settings})
         self._horizon = horizon
         self._timeout = timeout
+        self._packages = packages_in(self._content)
+        self._sources: dict[str, str] = {}  # of this process's modules, as they were when a worker was asked first
         self._max_failures = checks.integer("max_failures", max_failures, least=0)
         self._start_seconds = max(self._timeout, _LEAST_START_SECONDS)
         self._workers: dict[int, _WorkerState] = {}
@@ -157,6 +160,7 @@ class PoolSimulator(ABC):
             remarks=tuple(self._remarks),
             workers=(sum(worker.ready for worker in self._workers.values()), len(self._workers)),
             components=self._ready.components,
+            engine="gymnasium",
         )
 
     def check_seeds(self, seeds: Sequence[int], points: Points = None) -> tuple[str, ...]:
@@ -262,6 +266,7 @@ class PoolSimulator(ABC):
                     if before is not None and position.calls == before.calls:
                         continue
                 case Ready():
+                    self._check_sources(event)
                     worker.ready, worker.pid = True, event.pid
                     self._ready = event
                     self._failed_starts.clear()
@@ -274,6 +279,15 @@ class PoolSimulator(ABC):
             worker.last_progress = time.monotonic()
         self._check_timeouts()
         return answers
+
+    def _check_sources(self, event: Ready) -> None:
+        """Raises if a worker has other code than this process, or than it had when the first worker was ready."""
+        theirs: dict[str, str] | None = getattr(event, "sources", None)  # an older rido does not tell
+        if name := sources.different(theirs, self._packages, self._sources):
+            raise WorkerError(
+                f"workers must run the same code as this process, got another version of {name} on "
+                f"{getattr(event, 'host', 'a node')}: give all nodes the same, and do not edit it during a run"
+            )
 
     def _send_waiting(self) -> None:
         while self._waiting:

@@ -71,8 +71,13 @@ class RaySimulator(PoolSimulator):
         self._connected_here = not ray.is_initialized()
         if self._connected_here:
             _connect(address, num_actors, num_cpus)
+        elif address is not None and not _is_here(address):
+            raise ValueError(
+                f"address must be that of the cluster to which this process is connected, "
+                f"{ray.get_runtime_context().gcs_address}, got {address!r}: leave it out, or call ray.shutdown() before"
+            )
         if num_actors is None:
-            num_actors = max(1, int(ray.cluster_resources().get("CPU", 1) / max(num_cpus, 1e-9)))
+            num_actors = max(1, int(_cpus() / max(num_cpus, 1e-9)))
         self._content_reference = ray.put(self._content)
         self._make = ray.remote(
             num_cpus=num_cpus, max_restarts=0, concurrency_groups={"heartbeats": 1}, scheduling_strategy="SPREAD"
@@ -104,7 +109,7 @@ class RaySimulator(PoolSimulator):
             try:
                 events.append((slot, ray.get(answer)))
             except ray.exceptions.RayError as error:
-                lost[slot] = f"was lost ({str(error).splitlines()[0]})"
+                lost[slot] = f"was lost ({_cause(error)})"
         return events + [(slot, Gone(reason)) for slot, reason in lost.items()]
 
     def _check_timeouts(self) -> None:
@@ -117,7 +122,8 @@ class RaySimulator(PoolSimulator):
             )
 
     def _room(self) -> str:
-        free, there = (found.get("CPU", 0.0) for found in (ray.available_resources(), ray.cluster_resources()))
+        there = _cpus()
+        free = min(ray.available_resources().get("CPU", 0.0), there)
         if there < self._num_cpus:
             return f"one needs num_cpus={self._num_cpus:g}, and the cluster has {there:g} CPUs"
         if free < self._num_cpus:
@@ -144,7 +150,42 @@ def _connect(address: str | None, num_actors: int | None, num_cpus: float) -> No
         settings |= dict(address="local", num_cpus=processors, include_dashboard=False, **memory)
     else:
         _require_answer(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
-    ray.init(**settings, logging_level=logging.WARNING)
+    try:
+        ray.init(**settings, logging_level=logging.WARNING)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise _no_cluster(address, str(error)) from error
+
+
+def _is_here(address: str) -> bool:
+    """Returns whether this process is connected to the cluster at an address."""
+    if address == "auto" or address.startswith("ray://"):
+        return address == "auto" or ray.util.client.ray.is_connected()
+    (host, _, port), (here, _, there) = (
+        text.rpartition(":") for text in (address, ray.get_runtime_context().gcs_address)
+    )
+    try:
+        return port == there and ({here, "127.0.0.1"} & {host, socket.gethostbyname(host)}) != set()
+    except OSError:
+        return False
+
+
+def _cpus() -> float:
+    """Returns the number of processors of the nodes that are alive."""
+    return float(sum(node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]))
+
+
+def _cause(error: Exception) -> str:
+    """Returns why an actor was lost, in one line: neither the ids that Ray tells nor a traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(("\t", "  "))]
+    found = " ".join(lines[:4] if len(lines) <= 4 else [lines[0], lines[-1]])
+    return found.replace("(", "[").replace(")", "]")[:500]
+
+
+def _no_cluster(address: str | None, reason: str) -> ConnectionError:
+    if "token" in reason.lower():
+        reason = "it wants a token, so set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
+    reason = " ".join(reason.split())[:300]
+    return ConnectionError(f"address must be of a running Ray cluster, got {address!r}: {reason}")
 
 
 def _require_answer(address: str) -> None:
@@ -158,5 +199,8 @@ def _require_answer(address: str) -> None:
             check = [sys.executable, "-P", "-m", "ray.scripts.scripts", "health-check", "--address", address]
             subprocess.run(check, timeout=_CONNECT_SECONDS, check=True, stdin=subprocess.DEVNULL, capture_output=True)
     except (OSError, OverflowError, subprocess.SubprocessError) as error:
-        reason = "it is no Ray cluster" if isinstance(error, subprocess.SubprocessError) else str(error)
-        raise ConnectionError(f"address must be of a running Ray cluster, got {address!r}: {reason}") from error
+        told = str(error)
+        if isinstance(error, subprocess.SubprocessError):
+            output = getattr(error, "stderr", None) or b""
+            told = output.decode(errors="replace") if b"token" in output.lower() else "it is no Ray cluster"
+        raise _no_cluster(address, told) from error

@@ -9,7 +9,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ import cloudpickle  # type: ignore[import-untyped]
 import gymnasium as gym
 
 import rido.simulators.envs  # noqa: F401 - registers the ids
-from rido.policies import sb3
+from rido.policies import hub, sb3
 from rido.policies.base import Policies
 from rido.policies.resolve import agent_files, is_path
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.opening import find_spec
+from rido.simulators.parallel.sources import SameVersion, packages_of
 
 
 def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
@@ -36,7 +37,8 @@ def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
         settings: the other arguments.
     """
     spec = find_spec(env) if isinstance(env, str) else None
-    contents = {
+    contents: dict[str, Any] = {
+        "version": SameVersion(),
         "env": _dump(
             lambda: (env, spec), f"env must be an id or a function that makes the environment, got {env!r:.80}, which"
         ),
@@ -51,7 +53,14 @@ def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
         "settings": {name: value for name, value in settings.items() if name != "components"},
         "path": [entry or os.getcwd() for entry in sys.path],
     }
+    contents["packages"] = packages_of(contents[name] for name in ("env", "policy", "components"))
     return _dump(lambda: contents, f"env_kwargs must be plain values, got {settings.get('env_kwargs')!r:.80}, which")
+
+
+def packages_in(content: bytes) -> frozenset[str]:
+    """Returns the packages that a serialised simulator names."""
+    packages: frozenset[str] = cloudpickle.loads(content)["packages"]
+    return packages
 
 
 def deserialize(content: bytes) -> GymnasiumSimulator:
@@ -75,10 +84,11 @@ def deserialize(content: bytes) -> GymnasiumSimulator:
         loaded = Policies({name: one.load(files) if isinstance(one, _Packed) else one for name, one in given.items()})
         acting = loaded if several else loaded[""]
         simulator = GymnasiumSimulator(env, acting, components=components, **contents["settings"])
-    if isinstance(policy, _AgentFiles):
-        simulator.policy.name = policy.name
-    if isinstance(policy, _SavedModel):
-        simulator.policy.normalisation = policy.normalisation
+    for name, one in given.items():
+        if isinstance(one, _AgentFiles):
+            simulator.policies[name].name = one.name
+        if isinstance(one, _SavedModel):
+            simulator.policies[name].normalisation = one.normalisation
     return simulator
 
 
@@ -95,20 +105,24 @@ class _AgentFiles(_Packed):
     """Contents of an agent's zip and of the statistics beside it, by their paths relative to the zip's folder."""
 
     name: str
+    file: str
     files: dict[str, bytes]
+    agent: hub.HubAgent | None = None  # that it was on the hub
 
     @staticmethod
-    def read(path: Path) -> _AgentFiles:
+    def read(path: Path, agent: hub.HubAgent | None = None) -> _AgentFiles:
         files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in agent_files(path)}
-        return _AgentFiles("/".join(path.parts[-3:]), files)
+        name = "/".join(path.parts[-3:]) if agent is None else agent.name
+        return _AgentFiles(name, path.name, files, agent)
 
-    def load(self, files: ExitStack) -> Path:
+    def load(self, files: ExitStack) -> Path | hub.HubAgent:
         folder = files.enter_context(tempfile.TemporaryDirectory())
         for name, content in self.files.items():
             target = Path(folder, name)
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(content)
-        return Path(folder, Path(self.name).name)
+        path = Path(folder, self.file)
+        return path if self.agent is None else replace(self.agent, path=path)
 
 
 @dataclass(frozen=True)
@@ -130,6 +144,8 @@ class _SavedModel(_Packed):
 def _portable(policy: Any) -> Any:
     if isinstance(policy, Policies):
         return Policies({name: _portable(one) for name, one in policy.items()})
+    if isinstance(policy := hub.pinned(policy), hub.HubAgent):
+        return _AgentFiles.read(policy.path, policy)
     if is_path(policy):
         path = Path(policy)
         path = path if path.is_file() else path.with_name(f"{path.name}.zip")

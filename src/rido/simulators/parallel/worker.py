@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import traceback
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from rido.simulators.base import Position, SimulationError
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.parallel.serialization import deserialize
+from rido.simulators.parallel import sources
+from rido.simulators.parallel.serialization import deserialize, packages_in
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,10 @@ class RemotePolicy:
 
 @dataclass(frozen=True)
 class Ready:
-    """Event: a worker has made its environments and loaded its policies, the acting one first."""
+    """Event: a worker has made its environments and loaded its policies, the acting one first.
+
+    Its sources are the digests of its modules; see :mod:`rido.simulators.parallel.sources`.
+    """
 
     pid: int
     num_envs: int
@@ -35,6 +40,8 @@ class Ready:
     takes_points: bool
     policies: dict[str, RemotePolicy]
     components: tuple[str, ...]
+    sources: dict[str, str] | None = None
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,14 @@ class RemoteSimulator:
         self._simulator = simulator
         able = simulator.capabilities
         return Ready(
-            os.getpid(), simulator.num_envs, simulator.observation_space, able.takes_points, policies, able.components
+            os.getpid(),
+            simulator.num_envs,
+            simulator.observation_space,
+            able.takes_points,
+            policies,
+            able.components,
+            sources.digests(packages_in(self._content)),
+            socket.gethostname(),
         )
 
     def run(self, number: int, method: str, arguments: tuple[Any, ...]) -> Event:

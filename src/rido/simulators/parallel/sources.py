@@ -1,0 +1,78 @@
+"""Does a worker run the same code as this process? Digests of the modules that both have imported.
+
+A worker may be on another machine, or start after a module was edited; its trajectories would be of another
+environment or policy, and nobody would see it in the numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickletools
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import rido
+from rido.storage.fingerprint import INSTALLED
+
+_OWN = "rido"
+
+
+class SameVersion:
+    """Raises where it is unpickled with another version of rido, also one that does not know this class."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        message = f"workers must have rido {rido.__version__} as this process, got {{rido.__version__}}"
+        return exec, (f"import rido\nif rido.__version__ != {rido.__version__!r}: raise ValueError(f{message!r})",)
+
+
+def packages_of(pickles: Iterable[bytes]) -> frozenset[str]:
+    """Returns the top-level packages that pickles name, and some other words."""
+    texts = (text for content in pickles for _, text, _ in pickletools.genops(content) if isinstance(text, str))
+    named = {text.partition(":")[0].partition(".")[0] for text in texts}
+    return frozenset(named & set(sys.modules)) - sys.stdlib_module_names
+
+
+def digests(packages: Iterable[str]) -> dict[str, str]:
+    """Returns what is known of imported modules: of rido, of these packages, and all that are not installed."""
+    return {name: found for name, module in list(sys.modules.items()) if (found := _digest(name, module, packages))}
+
+
+def different(theirs: Mapping[str, str] | None, packages: Iterable[str], known: dict[str, str]) -> str | None:
+    """Returns the first module that another process has in another version.
+
+    Args:
+        theirs: what :func:`digests` returned there; None where it is not known.
+        packages: its argument.
+        known: what is known of modules here, to which new ones are added: files may be edited later.
+    """
+    if theirs is None:
+        return _OWN
+    for name, found in theirs.items():
+        if name not in known:
+            known[name] = _digest(name, sys.modules.get(name), packages)
+        if known[name] and known[name] != found:
+            return name
+    return None
+
+
+def _digest(name: str, module: ModuleType | None, packages: Iterable[str]) -> str:
+    """Returns a digest of a module's file, or the version of an installed package; empty for one that has no weight."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names or name == "__main__":
+        return ""
+    try:
+        file = module.__file__ if module is not None else (spec := find_spec(name)) and spec.origin
+    except (ImportError, AttributeError, ValueError):
+        return ""
+    if not file or not Path(file).is_file():
+        return ""
+    version = getattr(sys.modules.get(top), "__version__", None)
+    if file.startswith(INSTALLED) and top != _OWN:
+        if top not in packages:
+            return ""
+        if isinstance(version, str):
+            return version if name == top else ""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
