@@ -1,6 +1,7 @@
 """Environments, policies and critics that misbehave, each in one way, with what should come of it."""
 
 import ctypes
+import itertools
 import os
 import sys
 import threading
@@ -166,9 +167,12 @@ class OwnBuffer(SharedBuffer):
 class Unseeded(Mortal):
     """Ignores its seed, in the start or in every step."""
 
+    made = itertools.count()
+
     def __init__(self, where="start", source="own"):
         super().__init__(death=0.0)
-        self.where, self.draw = where, np.random.normal if source == "numpy" else np.random.default_rng().normal
+        own = np.random.default_rng(next(Unseeded.made)).normal  # another one in each environment
+        self.where, self.draw = where, np.random.normal if source == "numpy" else own
 
     def reset(self, *, seed=None, options=None):
         observation, info = super().reset(seed=seed)
@@ -226,7 +230,7 @@ class BadPolicy:
     action: str | None = None
     result: str | None = None
     calls: int = 0
-    own: Any = field(default_factory=np.random.default_rng)
+    own: Any = field(default_factory=partial(np.random.default_rng, 0))
     fingerprint = "bad policy"  # its content changes while it acts
 
     def __call__(self, observations):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from helpers import needs
+from interrupted import pieces
 from rido.cli import app
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "faults" / "commands.py"
@@ -135,9 +136,8 @@ def test_signals_say_what_was_saved(folder, number):
     handler = signal.signal(getattr(signal, number), lambda *_: None)
     process = subprocess.Popen(command(*words), cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     signal.signal(getattr(signal, number), handler)
-    while process.poll() is None and not (folder / "slow.rido").exists():
+    while process.poll() is None and not pieces(folder / "slow.rido"):
         time.sleep(0.05)
-    time.sleep(1)
     process.send_signal(getattr(signal, number))
     out, err = process.communicate(timeout=600)
     assert (process.returncode, out, err) == (1, "", "rido: stopped; the same command resumes slow.rido\n")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rido
-from environments import Counted
+from environments import Counted, count_seconds
 from rido.evaluation.recorded import read_run
 from rido.evaluation.time_budget import measure_costs
 from rido.simulators.gymnasium import GymnasiumSimulator
@@ -53,7 +53,8 @@ def counted(death=0.0, **settings):
     ],
     ids=lambda settings: "-".join(f"{k}={getattr(v, '__name__', v)}" for k, v in settings.items()) or "default",
 )
-def test_what_is_reported_is_what_was_taken(settings):
+def test_what_is_reported_is_what_was_taken(settings, monkeypatch):
+    count_seconds(monkeypatch)
     result, taken = counted(**settings)
     assert result.transitions == taken > 0
     least = 0 if "until" in settings else 1900

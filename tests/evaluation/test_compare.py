@@ -91,7 +91,9 @@ def test_jax_environments_are_compared_too():
 
 def test_envpool_compares_too():
     pytest.importorskip("envpool")
-    found = rido.compare("Pendulum-v1", ["rido:pendulum", "random"], simulator="envpool", gamma=0.9, budget=4000)
+    found = rido.compare(
+        "Pendulum-v1", ["rido:pendulum", "random"], simulator="envpool", gamma=0.9, budget=4000, seed=0
+    )
     assert found.best == "rido:pendulum" and found.transitions < 4000
 
 

@@ -5,9 +5,10 @@ from functools import partial
 import pytest
 
 import rido
+from environments import Counted, count_seconds
 from helpers import needs
 from rido.simulators.gymnasium import GymnasiumSimulator
-from traps import tanh_policy
+from traps import tanh_policy, zeros
 
 
 def test_workers_do_not_change_the_result():
@@ -42,10 +43,10 @@ def test_simulators_are_named_or_made():
 
 
 @pytest.mark.parametrize("strategy", ["adaptive", "uniform", "rido"])
-def test_a_time_budget_may_be_all_there_is(strategy):
-    """By the real clock, whose seconds are not checked here: test_time_budget.py does so on an imaginary one."""
-    result = rido.evaluate("rido/LQG-v0", time_budget=0.5, gamma=0.9, horizon=50, strategy=strategy, seed=3)
-    assert result.transitions >= 100
+def test_a_time_budget_may_be_all_there_is(strategy, monkeypatch):
+    count_seconds(monkeypatch)
+    result = rido.evaluate(Counted, zeros, time_budget=0.5, gamma=0.9, horizon=50, strategy=strategy, seed=3)
+    assert 4500 < result.transitions < 5500  # of 0.1 ms each
     assert not result.reproducible and any("speed of the machine" in warning for warning in result.warnings)
 
 
@@ -55,11 +56,13 @@ def test_the_first_of_both_budgets_ends_a_run():
 
 
 def test_a_run_with_a_time_budget_goes_on_and_repeats(tmp_path, monkeypatch):
-    settings = dict(time_budget=0.5, gamma=0.9, horizon=50, run=tmp_path / "run.rido")
-    first = rido.evaluate("rido/LQG-v0", **settings)
+    count_seconds(monkeypatch)
+    settings = dict(policy=zeros, time_budget=0.5, gamma=0.9, horizon=50, run=tmp_path / "run.rido", seed=3)
+    first = rido.evaluate(Counted, **settings)
     calls, rollout = [], GymnasiumSimulator.rollout
     monkeypatch.setattr(GymnasiumSimulator, "rollout", lambda self, *a: calls.append(a) or rollout(self, *a))
-    again = rido.evaluate("rido/LQG-v0", **settings)
+    Counted.taken = 0  # which is part of its content
+    again = rido.evaluate(Counted, **settings)
     assert not calls
     assert (again.value, again.standard_error, again.transitions) == (
         first.value,
@@ -67,7 +70,7 @@ def test_a_run_with_a_time_budget_goes_on_and_repeats(tmp_path, monkeypatch):
         first.transitions,
     )
     with pytest.raises(ValueError, match="its time_budget is"):
-        rido.evaluate("rido/LQG-v0", **{**settings, "time_budget": 2})
+        rido.evaluate(Counted, **{**settings, "time_budget": 2})
 
 
 def test_bad_budgets_are_named():

@@ -129,6 +129,7 @@ def compare(
         if starts == "sobol":
             refuse_without_points(lineup.simulator(next(iter(named))), reseed=reseed)
         race.lockstep = describe(lineup.simulator(next(iter(named)))).in_time_of_one
+        entropy = secrets.randbits(64) if seed is None else seed
         if run is not None:
             identity = {
                 "simulator": engine(lineup.simulator(next(iter(named)))),
@@ -149,10 +150,8 @@ def compare(
                 "seed": seed,
                 _LOCKSTEP: None,
             }
-            defaults = {"seed": secrets.randbits(64), _LOCKSTEP: race.lockstep}
-            record = RunFile(run, configuration, defaults=defaults)
-            seed, race.lockstep = record.configuration["seed"], record.configuration.get(_LOCKSTEP, 0)
-        entropy = secrets.randbits(64) if seed is None else seed
+            record = RunFile(run, configuration, defaults={"seed": entropy, _LOCKSTEP: race.lockstep})
+            entropy, race.lockstep = record.configuration["seed"], record.configuration.get(_LOCKSTEP, 0)
         result, notes = _collect(race, lineup, entropy, record, progress, stop)
     finally:
         if record is not None:

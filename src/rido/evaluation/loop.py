@@ -137,7 +137,9 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
         **configuration,
         "seed": task.seed,
     }
-    with RunFile(task.run, described, defaults={"seed": secrets.randbits(64)}) as record:
+    with RunFile(
+        task.run, described, defaults={} if task.seed is not None else {"seed": secrets.randbits(64)}
+    ) as record:
         record_goals(record, task.goals, strategy)
         return _run(task, simulator, environment, policy, choice, record)
 

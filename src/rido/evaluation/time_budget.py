@@ -183,14 +183,15 @@ class TimeBudget:
         *,
         horizon: int,
         seconds: float,
-        started: float,
         keep_for_resets: bool,
         seed: int | None,
         budget: int | None,
         before: TimeSpent,
     ) -> TimeBudget:
         """Measures costs, unless the run resumes: then they are those that were measured before."""
-        costs = before.costs
+        import scipy.optimize  # noqa: F401  the clock starts after the import
+
+        started, costs = time.monotonic(), before.costs
         if costs is None:
             measured = None if budget is None else max(2, int(_MEASURED * budget))
             costs = measure_costs(simulator, horizon, _MEASURING * seconds, seed or 0, measured)

@@ -4,7 +4,7 @@ from typing import Any
 
 from rido.simulators.base import describe
 from rido.simulators.factory import environment_kind
-from rido.storage.fingerprint import fingerprint, identify
+from rido.storage.fingerprint import content_of, fingerprint, identify, source_fingerprint
 
 
 def environment_name(env: Any) -> str:
@@ -42,7 +42,7 @@ def environment_fingerprint(env: Any) -> str:
     """Returns a digest that tells environments of one name apart (an id's arguments are recorded elsewhere)."""
     kind = environment_kind(env)
     if kind == "id":
-        return fingerprint(env)
+        return _id_fingerprint(env)
     if kind != "gymnasium":
         return identify("env", env)
     # An environment changes while it is used, so its identity is how it was made and not its content.
@@ -61,3 +61,17 @@ def environment_fingerprint(env: Any) -> str:
 
     made = (spec.id, spec.kwargs, spec.additional_wrappers, [type(part) for part in wrappers])
     return fingerprint(*made, *statistics(env))
+
+
+def _id_fingerprint(env_id: str) -> str:
+    """Returns a digest of what an id stands for: its arguments, and the code of its entry points and wrappers."""
+    from rido.simulators.opening import find_spec  # not by `import rido`: it needs Gymnasium
+
+    try:
+        spec = find_spec(env_id)
+    except ValueError:  # an id of another simulator
+        return fingerprint(env_id)
+    parts = [(spec.entry_point, spec.kwargs), (spec.vector_entry_point, {})]
+    parts += [(wrapper.entry_point, wrapper.kwargs or {}) for wrapper in spec.additional_wrappers]
+    code = [source_fingerprint(point) if isinstance(point, str) else content_of("env", point) for point, _ in parts]
+    return fingerprint(env_id, code, [content_of("env", dict(arguments)) for _, arguments in parts])

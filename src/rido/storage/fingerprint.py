@@ -3,8 +3,8 @@
 A run file keeps them, so that a run resumes only with what it began with. A fingerprint covers numbers and code: arrays
 and parameters byte by byte; functions by their bytecode, constants, defaults, closures and the globals that they read;
 objects by their class and what pickle would store of them. Two things do not count: the state of a random generator,
-and the code of classes of installed packages, which are known by their names. The same content gives the same
-fingerprint in every process of the same version of Python.
+and the code of classes of installed packages, which are known by their names. What is named by its module is known by
+the sources of modules. The same content gives the same fingerprint in every process of the same version of Python.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import copyreg
 import dis
 import functools
 import hashlib
+import importlib.metadata
+import importlib.util
 import os
 import random
 import struct
@@ -72,6 +74,35 @@ def fingerprint(*things: Any) -> str:
         True
     """
     return _Reader().read(things).hex()
+
+
+def source_fingerprint(reference: str) -> str:
+    """The digest of the code behind "module:attribute", which does not change while the code is used.
+
+    That is the source of the module and of all modules outside of installed packages that it uses. A module of an
+    installed package stands for itself, with the package's version. Code without a file of its own is read instead.
+    """
+    name, _, attribute = reference.partition(":")
+    found = None if name == "__main__" else importlib.util.find_spec(name)
+    if found is None or found.origin is None or not Path(found.origin).is_file():
+        return content_of("env", getattr(sys.modules.get(name), attribute, reference))
+    if found.origin.startswith(_INSTALLED):
+        try:
+            version = importlib.metadata.version(name.partition(".")[0])
+        except importlib.metadata.PackageNotFoundError:
+            version = ""
+        return fingerprint(reference, version, Path(found.origin).read_bytes())
+    sources, waiting = {}, [importlib.import_module(name).__name__]
+    while waiting:
+        module = sys.modules.get(waiting.pop())
+        file = getattr(module, "__file__", None) or ""
+        if module is None or module.__name__ in {*sources, "__main__"} or file.startswith(_INSTALLED) or not file:
+            continue
+        sources[module.__name__] = Path(file).read_bytes()
+        for value in list(vars(module).values()):
+            used = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+            waiting += [used] if isinstance(used, str) else []
+    return fingerprint(reference, sources)
 
 
 class _OpaqueError(Exception):
