@@ -32,9 +32,8 @@ from strangers_table import GROUPS
 ROOT = Path(__file__).resolve().parents[1]
 POLICIES = ("random", "rule")
 VERDICTS = ("right", "refused", "warned", "WRONG", "crashed", "the loop fails")
-HORIZON = 50  # steps at most
-TRAJECTORIES = 40  # worth of transitions of rido, and of the loop
-SECONDS = 0.8  # of the loop, from which on there are fewer trajectories
+TRAJECTORIES = 30  # worth of transitions of rido, and of the loop
+SECONDS = 0.5  # of the loop, from which on there are fewer trajectories
 FEWEST = 8  # trajectories
 LIMIT = 90  # seconds of CPU time for a cell
 FAR = 4.0  # standard errors
@@ -111,7 +110,7 @@ class Case:
         self.env = env = self.open()
         if self.jax:
             space = env.action_space(env.default_params)
-            self.horizon = HORIZON
+            self.horizon = self.package.horizon
             self.play = play_in_jax
             JITTED.clear()
             if self.policy == "random":
@@ -121,7 +120,7 @@ class Case:
                 self.act = lambda observation, key: one(observation)
             return
         limit = env.spec.max_episode_steps if env.spec is not None else None
-        self.horizon, self.play = min(limit or HORIZON, HORIZON), play
+        self.horizon, self.play = min(limit or self.package.horizon, self.package.horizon), play
         self.asked = "random"
         if self.policy == "rule":
             self.asked = self.act = rule(zlib.crc32(env.spec.id.encode()), env.observation_space, env.action_space)
@@ -199,7 +198,7 @@ def judge(case):
         loop_fails = one_line(error)
         returns, speed = None, 1e9
         if not hasattr(case, "asked"):
-            case.asked, case.horizon = "random", HORIZON
+            case.asked, case.horizon = "random", case.package.horizon
     budget = int(np.clip(speed * SECONDS, FEWEST * case.horizon, TRAJECTORIES * case.horizon))
     advice, size, seed = {}, 1, 1
     while True:

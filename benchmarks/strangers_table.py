@@ -11,7 +11,8 @@ class Package:
     """Environments of one package.
 
     ``module`` is what an id begins with, as in "panda_gym:PandaReach-v3", where importing it registers the id;
-    ``imports`` are imported before; ``make`` returns what is given to rido in place of an id.
+    ``imports`` are imported before; ``make`` returns what is given to rido in place of an id; ``horizon`` is the most
+    steps, fewer where they are slow.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Package:
     imports: tuple = ()
     kind: str = "id"
     make: object = None
+    horizon: int = 50
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ GROUPS = {
                 "gymnasium, Box2D",
                 "LunarLander-v3 LunarLanderContinuous-v3 BipedalWalker-v3 "
                 "BipedalWalkerHardcore-v3 CarRacing-v3 CarRacing-v3?continuous=",
+                horizon=25,
             ),
             MUJOCO,
             Package(
@@ -146,6 +149,7 @@ GROUPS = {
                 "ALE/Pong-v5 ALE/Breakout-v5 ALE/SpaceInvaders-v5 ALE/Qbert-v5 ALE/Seaquest-v5 "
                 "ALE/MsPacman-v5 ALE/Freeway-v5 ALE/Asterix-v5 ALE/Pong-v5?obs_type=ram "
                 "ALE/Breakout-v5?obs_type=ram ALE/Boxing-v5?obs_type=ram ALE/Boxing-v5?obs_type=grayscale",
+                imports=("ale_py",),
             ),
             Package(
                 "minigrid",
@@ -153,12 +157,14 @@ GROUPS = {
                 "MiniGrid-FourRooms-v0 MiniGrid-Dynamic-Obstacles-5x5-v0 MiniGrid-LavaCrossingS9N1-v0 "
                 "MiniGrid-MultiRoom-N2-S4-v0 MiniGrid-Fetch-5x5-N2-v0 MiniGrid-MemoryS7-v0 "
                 "BabyAI-GoToRedBall-v0 BabyAI-GoToLocal-v0 BabyAI-PickupLoc-v0",
+                imports=("minigrid",),
             ),
             Package(
                 "highway-env",
-                "highway-v0 highway-fast-v0 merge-v0 roundabout-v0 parking-v0 intersection-v0 "
+                "highway-fast-v0 merge-v0 roundabout-v0 parking-v0 intersection-v0 "
                 "intersection-v1 racetrack-v0 two-way-v0 u-turn-v0 exit-v0 lane-keeping-v0",
                 "highway_env",
+                horizon=6,
             ),
             Package(
                 "mo-gymnasium",
