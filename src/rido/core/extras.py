@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+import re
+from importlib import import_module, metadata
 
 _INSTALL = {  # by the name under which it is imported
     "ale_py": "ale-py",
@@ -49,3 +50,28 @@ def import_package_of(env_id: str) -> None:
                 import_module(package)
             except ImportError as error:
                 raise ImportError(f"{env_id} is an environment of {package}: {missing_package(error)}") from error
+
+
+def packages_that_register(env_id: str) -> list[str]:
+    """Returns at most three modules of installed packages that seem to register this id when they are imported.
+
+    They are not imported. Their source registers environments, and has the id, its namespace or its first word.
+    """
+    namespace, _, name = env_id.rpartition("/")
+    word = "".join(re.findall(r"^[A-Z]+[a-z]{3,}", name))
+    likely = [text for text in (re.sub(r"-v\d+$", "", env_id), namespace and f"{namespace}/", word) if text]
+    found: dict[str, int] = {}
+    for package in metadata.distributions():
+        needs = [re.split(r"[^\w-]", need)[0] for need in package.requires or ()]
+        if package.name == "gymnasium" or "gymnasium" not in needs:
+            continue
+        for file in package.files or ():
+            if file.name in ("__init__.py", "registration.py") and (path := file.locate()).is_file():
+                source = path.read_text(errors="replace")
+                ranks = (place for place, text in enumerate(likely) if f'"{text}' in source or f"'{text}" in source)
+                rank = next(ranks, None)
+                if rank is not None and re.search(r"\bregister\w*\(", source):
+                    module = ".".join(file.parent.parts)
+                    found[module] = min(rank, found.get(module, rank))
+    best = min(found.values(), default=0)
+    return [module for module, rank in sorted(found.items()) if rank == best][:3]

@@ -67,6 +67,11 @@ def resolve_policy(
     """
     if isinstance(policy, Policy):
         return policy
+    if action_space.shape is None:
+        raise ValueError(
+            f"env must have actions that are one array or number, got {action_space}: flatten them with "
+            "gymnasium.wrappers.TransformAction and gymnasium.spaces.unflatten"
+        )
     spaces = dict(observation_space=observation_space, action_space=action_space)
     if isinstance(policy, str) and policy == "random":
         return RandomPolicy(action_space)

@@ -2,18 +2,27 @@
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
+from traceback import extract_tb
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import find_highest_version
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from rido.core.extras import import_package_of, missing_package
+from rido.core.extras import import_package_of, missing_package, packages_that_register
 from rido.simulators.environments import Environments, SingleEnvironments, VectorEnvironments
 from rido.simulators.wrappers import Wrappers
 
 _MOST_SINGLE = 16  # default number of environments: with more, the policy's time per row hardly falls
 _MOST_VECTORISED = 256  # default number of rows of a vectorised environment
+_WRAPPERS = {  # by the module of other kinds of environments
+    "jumanji.": "jumanji.wrappers.JumanjiToGymWrapper",
+    "dm_control.": "shimmy.DmControlCompatibilityV0",
+    "dm_env.": "shimmy.DmControlCompatibilityV0",
+    "gym.": "shimmy.GymV26CompatibilityV0",
+}
 
 
 def open_environments(
@@ -36,7 +45,7 @@ def open_environments(
         if (mode := env.metadata.get("autoreset_mode")) != AutoresetMode.DISABLED:
             raise ValueError(
                 f"env must be a VectorEnv without autoreset, got autoreset_mode={mode!r}: make it with "
-                "autoreset_mode=AutoresetMode.DISABLED"
+                "autoreset_mode=AutoresetMode.DISABLED, or give a function that makes one environment"
             )
         if isinstance(env, SyncVectorEnv):
             return SingleEnvironments(list(env.envs), None, env.num_envs, wrappers)
@@ -58,19 +67,30 @@ def _open_id(env_id: str, env_kwargs: Mapping[str, Any], num_envs: int | None, w
             def make_rows(rows: int) -> VectorEnv[Any, Any, Any]:
                 return gym.make_vec(spec.id, rows, vectorization_mode="vector_entry_point", **env_kwargs)
 
-            env = make_rows(min(most, 2))
-            if env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
+            env = None
+            with suppress(Exception):  # it may not take the arguments of a single environment
+                env = make_rows(min(most, 2))
+            if env is not None and env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
                 return VectorEnvironments(env, make_rows, most, wrappers)
-            env.close()
+            if env is not None:
+                env.close()
         make = partial(gym.make, spec.id, disable_env_checker=True, **env_kwargs)
         return SingleEnvironments([make()], partial(make_environment, make), num_envs or _MOST_SINGLE, wrappers)
     except gym.error.DependencyNotInstalled as error:
-        line = 'pip install "rido[mujoco]"' if "mujoco" in str(error).lower() else error  # it has a line of its own
+        line = 'pip install "rido[mujoco]"' if "mujoco" in str(error).lower() else error  # Gymnasium names the package
+        if "mujoco_py" in str(error):
+            newest = find_highest_version(spec.namespace, spec.name)
+            newer = f"{env_id.removesuffix(str(spec.version))}{newest}"
+            raise ImportError(f"{env_id} needs mujoco-py, which is no longer maintained: use {newer}") from error
         raise ImportError(f"{env_id} needs a package that is not installed: {line}") from error
-    except SystemExit as error:
-        raise ValueError(f"env must be an environment that can be made, got {env_id!r}: {error!r}") from error
     except TypeError as error:
         raise ValueError(f"env_kwargs must be arguments of {env_id}, got {dict(env_kwargs)!r}: {error}") from error
+    except (ValueError, ImportError, OSError):
+        raise
+    except (Exception, SystemExit) as error:
+        # An assertion may say nothing but its line.
+        reason = f"{error!r:.300}" if str(error) else f"{error!r} at {extract_tb(error.__traceback__)[-1].line!r}"
+        raise ValueError(f"env must be an environment that can be made, got {env_id!r}: {reason}") from error
 
 
 def make_environment(make: Callable[[], Any]) -> gym.Env[Any, Any]:
@@ -97,6 +117,12 @@ def refuse_others(env: Any) -> None:
     if isinstance(env, type):  # a function that makes one
         return
     name, modules = type(env).__name__, [base.__module__ for base in type(env).__mro__]
+    for beginning, wrapper in _WRAPPERS.items():
+        if any(module.startswith(beginning) for module in modules) and not isinstance(env, gym.Env):
+            raise ValueError(
+                f"env must be a Gymnasium environment, got {name} of {beginning.rstrip('.')}: give a function that "
+                f"makes {wrapper}(env)"
+            )
     if hasattr(env, "possible_agents") or any(module.startswith("pettingzoo.") for module in modules):
         raise ValueError(
             f"env must have one agent, got the multi-agent environment {name}, which is out of scope: wrap it as a "
@@ -129,8 +155,10 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     try:
         spec = gym.spec(name)
     except gym.error.Error:
-        hint = did_you_mean(name, gym.registry)
-        if not module and ("/" in name or not hint):
+        found = [] if module else packages_that_register(name)
+        hint = f"; did you mean {' or '.join(f'{one}:{name}' for one in found)}?" if found else ""
+        hint = hint or did_you_mean(name, gym.registry)
+        if not module and not found and ("/" in name or not hint):
             hint += f"; where another package registers it, name that first, as in 'package:{name}'"
         raise ValueError(f"env must be a registered environment, got {env_id!r}{hint}") from None
     assert spec is not None

@@ -144,17 +144,20 @@ def from_gymnax(env: Any, params: Any = None) -> JaxEnv:
 
     Args:
         env: the environment that ``gymnax.make`` returned.
-        params: its parameters; its defaults if not given. ``max_steps_in_episode`` is the time limit: raise it for
-            longer trajectories.
+        params: its parameters; its defaults if not given. ``max_steps_in_episode`` (Craftax: ``max_timesteps``) is
+            the time limit: raise it for longer trajectories.
     """
     if isinstance(env, tuple) or environment_kind(env) != "gymnax":
         raise ValueError(f"env must be what gymnax.make() returned, got {checks.shown(env)}")
     params = env.default_params if params is None else params
-    if not hasattr(params, "max_steps_in_episode"):
+    if not hasattr(params, "replace"):
         raise ValueError(f"params must be parameters of {type(env).__name__}, got {checks.shown(params)}")
-    limit = int(params.max_steps_in_episode)
-    # gymnax reports its time limit as a termination, so move it out of reach.
-    params = params.replace(max_steps_in_episode=2 * limit + 2)
+    limit = None
+    for name in ("max_steps_in_episode", "max_timesteps"):
+        if hasattr(params, name):
+            limit = int(getattr(params, name))
+            # gymnax reports its time limit as a termination, so move it out of reach.
+            params = params.replace(**{name: 2 * limit + 2})
 
     def reset(key: Key) -> tuple[Tree, Tree]:
         observation, state = env.reset_env(key, params)
