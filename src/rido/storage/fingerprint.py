@@ -86,7 +86,7 @@ def source_fingerprint(reference: str) -> str:
     found = None if name == "__main__" else importlib.util.find_spec(name)
     if found is None or found.origin is None or not Path(found.origin).is_file():
         return content_of("env", getattr(sys.modules.get(name), attribute, reference))
-    if found.origin.startswith(_INSTALLED):
+    if found.origin.startswith(INSTALLED):
         try:
             version = importlib.metadata.version(name.partition(".")[0])
         except importlib.metadata.PackageNotFoundError:
@@ -96,7 +96,7 @@ def source_fingerprint(reference: str) -> str:
     while waiting:
         module = sys.modules.get(waiting.pop())
         file = getattr(module, "__file__", None) or ""
-        if module is None or module.__name__ in {*sources, "__main__"} or file.startswith(_INSTALLED) or not file:
+        if module is None or module.__name__ in {*sources, "__main__"} or file.startswith(INSTALLED) or not file:
             continue
         sources[module.__name__] = Path(file).read_bytes()
         for value in list(vars(module).values()):
