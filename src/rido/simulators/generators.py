@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint32]
 
+_FEW = 16  # seeds, up to which numpy itself is faster
 _POOL = 4  # words
 _INIT_A, _MULT_A, _INIT_B, _MULT_B = 0x43B0D7E5, 0x931E8875, 0x8B51F9DD, 0x58F38DED
 _MIX_L, _MIX_R = np.uint32(0xCA01F9DD), np.uint32(0x4973F715)
@@ -26,6 +27,8 @@ def generator_states(seeds: Sequence[int]) -> list[dict[str, Any]]:
         >>> generator_states([7])[0] == np.random.default_rng([7, 1]).bit_generator.state
         True
     """
+    if len(seeds) < _FEW:
+        return [dict(np.random.default_rng([seed, 1]).bit_generator.state) for seed in seeds]
     wide = np.asarray(seeds, dtype=np.uint64)
     low, high = wide.astype(np.uint32), (wide >> np.uint64(32)).astype(np.uint32)
     one = np.uint32(1)
