@@ -162,6 +162,7 @@ class EnvironmentsSimulator:
         assert isinstance(envs, SingleEnvironments)
         ends, reader = self._end_on_truncation, envs.reader
         settings: dict[str, Any] = dict(end_on_truncation=ends, reader=reader, observing=observing)
+        settings["spaces"] = envs.observation_space, envs.action_space
         self._rollout = rollout = SequentialRollout(envs.first, policy, lengths, seeds, **settings)
 
         def start(row: int) -> Any:
@@ -290,7 +291,8 @@ class GymnasiumSimulator(EnvironmentsSimulator):
             long as this simulator is open, and an error where it cannot be reached.
         gamma: discount factor, on which the default policy of "rido/LQG-v0" depends.
         env_kwargs: arguments of the environment, with an id.
-        num_envs: sub-environments side by side; if not given, 16, or 256 where the environment is vectorised.
+        num_envs: sub-environments side by side; if not given, 16, or 256 where the environment is vectorised. A policy
+            of one observation acts in a single one, unless it is a row of a vectorised environment.
         deterministic: whether an agent takes its most likely action or samples one.
         trust: whether an agent's files may run code when they are loaded.
         end_on_truncation: whether the environment's own truncation ends a trajectory as a termination does. Then its
