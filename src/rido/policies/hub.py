@@ -14,7 +14,7 @@ from rido.policies.sb3_zip import statistics_files
 PREFIX = "hf:"
 """Of the names of agents on the hub."""
 
-_NAME = re.compile(r"hf:(?P<repo>\w[\w.-]*/[\w.-]+)(?:@(?P<revision>\w[\w.-]*))?(?:/(?P<file>\S+))?", re.ASCII)
+_NAME = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>\w[\w.-]*))?(?:/(?P<file>\S+))?", re.ASCII)
 _SUFFIXES = (".zip", ".onnx", ".npz")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SECONDS = 10.0  # that the hub gets for an answer; huggingface_hub would wait for ever
@@ -47,7 +47,8 @@ def download(name: str) -> Path:
     Returns:
         The file in the cache, which is also used where the hub gives no answer.
     """
-    return pinned(name).path
+    path: Path = pinned(name).path
+    return path
 
 
 def pinned(policy: Any) -> Any:
@@ -66,7 +67,7 @@ def pinned(policy: Any) -> Any:
         commit, files = _listed(huggingface_hub, repo, revision)
         file = found["file"] or _only_agent(policy, repo, files)
         folder = _fetched(huggingface_hub, repo, revision, commit, _needed(file, files))
-    except (_ChoiceError, huggingface_hub.utils.RevisionNotFoundError) as error:
+    except (_ChoiceError, huggingface_hub.errors.RevisionNotFoundError) as error:
         raise ValueError(_line(error, policy)) from error
     except Exception as failure:  # whatever a server or a proxy may answer: HTML, redirects, half a file
         try:
@@ -104,11 +105,16 @@ def _listed(hub: Any, repo: str, revision: str) -> tuple[str, list[str]]:
 
 def _fetched(hub: Any, repo: str, revision: str, commit: str, files: Sequence[str]) -> Path:
     """Download files of a commit, all before the cache calls it the present one; return the folder that has them."""
-    logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # errors are raised too
-    for file in reversed(files):  # the agent last: where it is in the cache, so is all that it needs
-        # Asked beforehand, because hf_hub_download asks for minutes where it gets no answer.
-        hub.get_hf_file_metadata(hub.hf_hub_url(repo, file, revision=commit), timeout=_SECONDS)
-        path = Path(hub.hf_hub_download(repo, file, revision=commit, etag_timeout=_SECONDS))
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # what it tells of each attempt; the last one's error is raised
+    try:
+        for file in reversed(files):  # the agent last: where it is in the cache, so is all that it needs
+            # Asked beforehand, because hf_hub_download asks for minutes where it gets no answer.
+            hub.get_hf_file_metadata(hub.hf_hub_url(repo, file, revision=commit), timeout=_SECONDS)
+            path = Path(hub.hf_hub_download(repo, file, revision=commit, etag_timeout=_SECONDS))
+    finally:
+        logger.setLevel(level)
     folder = path.parents[len(PurePosixPath(file).parts) - 1]
     if not _COMMIT.fullmatch(revision):
         reference = folder.parents[1] / "refs" / revision
