@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -59,26 +60,26 @@ def pinned(policy: Any) -> Any:
     if found is None or not _is_inside(found["file"] or "x"):
         raise ValueError(f"policy must be hf:org/name, hf:org/name@revision or either with /file.zip, got {policy!r}")
     try:
-        import huggingface_hub  # type: ignore[import-not-found, unused-ignore]
+        hub: Any = import_module("huggingface_hub")
     except ImportError as error:
         raise ImportError('An agent on the hub needs huggingface_hub: pip install "rido[hub]"') from error
     repo, revision, remarks = found["repo"], found["revision"] or "main", []
     try:
-        commit, files = _listed(huggingface_hub, repo, revision)
+        commit, files = _listed(hub, repo, revision)
         file = found["file"] or _only_agent(policy, repo, files)
-        folder = _fetched(huggingface_hub, repo, revision, commit, _needed(file, files))
-    except (_ChoiceError, huggingface_hub.errors.RevisionNotFoundError) as error:
+        folder = _fetched(hub, repo, revision, commit, _needed(file, files))
+    except (_ChoiceError, hub.utils.RevisionNotFoundError) as error:
         raise ValueError(_line(error, policy)) from error
     except Exception as failure:  # whatever a server or a proxy may answer: HTML, redirects, half a file
         try:
-            folder = Path(huggingface_hub.snapshot_download(repo, revision=revision, local_files_only=True))
+            folder = Path(hub.snapshot_download(repo, revision=revision, local_files_only=True))
         except Exception:
             raise ConnectionError(_line(failure, policy)) from failure
         files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
         file = found["file"] or _only_agent(policy, repo, files)
         if file not in files:
             raise ConnectionError(_line(failure, policy)) from failure
-        if not huggingface_hub.constants.HF_HUB_OFFLINE:
+        if not hub.constants.HF_HUB_OFFLINE:
             remarks.append(f"{policy} is commit {folder.name[:8]} in the cache, because the hub gave no good answer")
     used = _needed(file, files)
     unused = [each for each in files if each not in used and re.search(r"vec_?normalize\.pkl$", each)]
