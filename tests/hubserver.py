@@ -3,7 +3,6 @@
 import hashlib
 import json
 import threading
-import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
@@ -178,5 +177,5 @@ def used(hub, cache, seconds=1):
     template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.url)
     changes = dict(ENDPOINT=hub.url, HUGGINGFACE_CO_URL_TEMPLATE=template, HF_HUB_CACHE=str(cache))
     changes |= dict(HF_HUB_DOWNLOAD_TIMEOUT=seconds, HF_HUB_OFFLINE=False, HF_HUB_DISABLE_PROGRESS_BARS=True)
-    with patch.multiple(constants, **changes), patch("rido.policies.hub._SECONDS", seconds):
-        yield time.monotonic()
+    with patch.multiple(constants, **changes), patch("rido.policies.hub._SECONDS", seconds, create=True):
+        yield

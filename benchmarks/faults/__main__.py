@@ -11,6 +11,7 @@ import commands
 import extremes
 import kills
 import misbehaviour
+import remote
 
 import storage
 
@@ -39,6 +40,12 @@ SECTIONS = {
         "Environments, policies and critics",
         "100 that misbehave (hang, crash, exit, print, wrong types, NaN, changes in place), workers 1 and 2, Ray.",
         lambda: misbehaviour.run(100, SEED, with_ray=True),
+    ),
+    "remote": (
+        "Hub, EnvPool, workers and Ray",
+        "A hub that hangs, redirects, cuts or answers pages, and agents that move; EnvPool's limits, actions and "
+        "arguments; lost workers, and nodes with other code.",
+        remote.run,
     ),
     "numbers": (
         "Numbers",

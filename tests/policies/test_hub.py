@@ -92,3 +92,17 @@ def test_an_sb3_agent_comes_with_its_statistics_and_runs_no_code(repository):
     folder = repository("me/hooked", {"ppo.zip": model.save})
     with pytest.raises(UntrustedFileError, match=rf"{folder}.*and give the path instead of hf:me/hooked"):
         resolve_policy("hf:me/hooked", **SPACES, trust=True)
+
+
+def test_statistics_in_another_folder_are_named(repository):
+    """They are used where they are beside the agent, as another test shows."""
+    sb3 = needs("stable_baselines3", "sb3")
+    model = sb3.PPO("MlpPolicy", CARTPOLE, seed=0, device="cpu")
+    repository("me/apart", {"agents/ppo.zip": model.save, "vec_normalize.pkl": b"anything"})
+    remark = "hf:me/apart has vec_normalize.pkl in another folder than the agent, which was not used"
+    assert resolve_policy("hf:me/apart", **SPACES).remarks == (remark,)
+    settings = dict(gamma=0.9, horizon=20, budget=400, seed=0)
+    for workers in (1, 2):
+        assert remark in rido.evaluate("CartPole-v1", "hf:me/apart", workers=workers, **settings).remarks
+    race = rido.compare("CartPole-v1", ["hf:me/apart", "random"], workers=2, **settings)
+    assert remark in race.remarks

@@ -188,7 +188,8 @@ def _task(name: str, given: Task | Mapping[str, Any]) -> Task:
                 raise ValueError(f"it must have {missing[0]}")
             given = Task(**given)
         env = factory.import_environment(given.env)
-        limits = dict(env_kwargs=given.env_kwargs, simulator="jax" if factory.is_in_jax(env) else None)
+        simulator = "jax" if factory.is_in_jax(env) else None
+        limits: dict[str, Any] = dict(env_kwargs=given.env_kwargs, simulator=simulator)
         horizon = factory.resolve_horizon(env, given.horizon, given.gamma, **limits)
     except (TypeError, ValueError) as error:
         raise ValueError(f"task {name}: {error}") from error

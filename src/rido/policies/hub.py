@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,7 +15,7 @@ from rido.policies.sb3_zip import statistics_files
 PREFIX = "hf:"
 """Of the names of agents on the hub."""
 
-_NAME = re.compile(r"hf:(?P<repo>\w[\w.-]*/[\w.-]+)(?:@(?P<revision>\w[\w.-]*))?(?:/(?P<file>\S+))?", re.ASCII)
+_NAME = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>\w[\w.-]*))?(?:/(?P<file>\S+))?", re.ASCII)
 _SUFFIXES = (".zip", ".onnx", ".npz")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SECONDS = 10.0  # that the hub gets for an answer; huggingface_hub would wait for ever
@@ -47,7 +48,8 @@ def download(name: str) -> Path:
     Returns:
         The file in the cache, which is also used where the hub gives no answer.
     """
-    return pinned(name).path
+    path: Path = pinned(name).path
+    return path
 
 
 def pinned(policy: Any) -> Any:
@@ -58,26 +60,26 @@ def pinned(policy: Any) -> Any:
     if found is None or not _is_inside(found["file"] or "x"):
         raise ValueError(f"policy must be hf:org/name, hf:org/name@revision or either with /file.zip, got {policy!r}")
     try:
-        import huggingface_hub  # type: ignore[import-not-found, unused-ignore]
+        hub: Any = import_module("huggingface_hub")
     except ImportError as error:
         raise ImportError('An agent on the hub needs huggingface_hub: pip install "rido[hub]"') from error
     repo, revision, remarks = found["repo"], found["revision"] or "main", []
     try:
-        commit, files = _listed(huggingface_hub, repo, revision)
+        commit, files = _listed(hub, repo, revision)
         file = found["file"] or _only_agent(policy, repo, files)
-        folder = _fetched(huggingface_hub, repo, revision, commit, _needed(file, files))
-    except (_ChoiceError, huggingface_hub.utils.RevisionNotFoundError) as error:
+        folder = _fetched(hub, repo, revision, commit, _needed(file, files))
+    except (_ChoiceError, hub.utils.RevisionNotFoundError) as error:
         raise ValueError(_line(error, policy)) from error
     except Exception as failure:  # whatever a server or a proxy may answer: HTML, redirects, half a file
         try:
-            folder = Path(huggingface_hub.snapshot_download(repo, revision=revision, local_files_only=True))
+            folder = Path(hub.snapshot_download(repo, revision=revision, local_files_only=True))
         except Exception:
             raise ConnectionError(_line(failure, policy)) from failure
         files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
         file = found["file"] or _only_agent(policy, repo, files)
         if file not in files:
             raise ConnectionError(_line(failure, policy)) from failure
-        if not huggingface_hub.constants.HF_HUB_OFFLINE:
+        if not hub.constants.HF_HUB_OFFLINE:
             remarks.append(f"{policy} is commit {folder.name[:8]} in the cache, because the hub gave no good answer")
     used = _needed(file, files)
     unused = [each for each in files if each not in used and re.search(r"vec_?normalize\.pkl$", each)]
@@ -104,11 +106,16 @@ def _listed(hub: Any, repo: str, revision: str) -> tuple[str, list[str]]:
 
 def _fetched(hub: Any, repo: str, revision: str, commit: str, files: Sequence[str]) -> Path:
     """Download files of a commit, all before the cache calls it the present one; return the folder that has them."""
-    logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # errors are raised too
-    for file in reversed(files):  # the agent last: where it is in the cache, so is all that it needs
-        # Asked beforehand, because hf_hub_download asks for minutes where it gets no answer.
-        hub.get_hf_file_metadata(hub.hf_hub_url(repo, file, revision=commit), timeout=_SECONDS)
-        path = Path(hub.hf_hub_download(repo, file, revision=commit, etag_timeout=_SECONDS))
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # what it tells of each attempt; the last one's error is raised
+    try:
+        for file in reversed(files):  # the agent last: where it is in the cache, so is all that it needs
+            # Asked beforehand, because hf_hub_download asks for minutes where it gets no answer.
+            hub.get_hf_file_metadata(hub.hf_hub_url(repo, file, revision=commit), timeout=_SECONDS)
+            path = Path(hub.hf_hub_download(repo, file, revision=commit, etag_timeout=_SECONDS))
+    finally:
+        logger.setLevel(level)
     folder = path.parents[len(PurePosixPath(file).parts) - 1]
     if not _COMMIT.fullmatch(revision):
         reference = folder.parents[1] / "refs" / revision

@@ -304,8 +304,11 @@ def _valid(actions: NDArray[Any], space: gym.Space[Any]) -> NDArray[np.bool_]:
     match space:
         case gym.spaces.Discrete(start=low, n=count) | gym.spaces.MultiDiscrete(start=low, nvec=count):
             whole = flat.dtype.kind in "biu"
-            return ((flat >= np.ravel(low)) & (flat < np.ravel(low) + np.ravel(count))).all(axis=1) & whole
-    return np.isfinite(flat).all(axis=1)
+            valid = whole & (flat >= np.ravel(low)) & (flat < np.ravel(low) + np.ravel(count))
+        case _:
+            valid = np.isfinite(flat)
+    rows: NDArray[np.bool_] = valid.all(axis=1)
+    return rows
 
 
 def _assign(batch: Any, slots: Slots, observations: Any) -> None:

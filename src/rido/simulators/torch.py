@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.trajectories import Trajectories
 from rido.simulators.base import Capabilities, Observed, SimulationError
+from rido.simulators.repeatability import GlobalState
 from rido.simulators.requests import check_request, join_observed
 
 
@@ -32,10 +33,11 @@ class TorchEnvs(Protocol):
         """
         ...
 
-    def step(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Takes a step in all environments; returns observations, rewards, and whether each has terminated.
+    def step(self, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Takes a step in all environments; returns observations, rewards, and what has terminated or was truncated.
 
-        What comes after a termination is ignored, so environments may reset themselves, or not.
+        What comes after a termination is ignored, so environments may reset themselves, or not. A truncation before the
+        planned length is an error, because the rewards that belong there are not known.
         """
         ...
 
@@ -71,10 +73,27 @@ class TorchSimulator:
         self._horizon = checks.integer("horizon", horizon, least=1)
         self._look_every = checks.integer("look_every", look_every, least=1)
         self.num_envs = checks.integer("envs.num_envs", envs.num_envs, least=1)
+        self._notes: dict[str, None] = {}  # in the order in which they were found
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(observes=True, lockstep=True, environment=type(self._envs).__name__)
+        return Capabilities(
+            observes=True,
+            lockstep=True,
+            environment=type(self._envs).__name__,
+            check_seeds=self.check_seeds,
+            notes=tuple(self._notes),
+        )
+
+    def check_seeds(self, seeds: Sequence[int], points: Any = None) -> tuple[str, ...]:
+        """Checks that each row starts from its own seed, whichever row it is."""
+        one, other = seeds
+        orders = [[one, *[other] * (self.num_envs - 1)], [other, *[one] * (self.num_envs - 1)]]
+        first, swapped, again = (self._reset(order).clone() for order in (*orders, orders[0]))
+        ends = [0, min(1, self.num_envs - 1)]  # two rows, if there are two
+        if not (_close(first, again) and (self.num_envs == 1 or _close(first[ends], swapped[ends[::-1]]))):
+            return ("the batch does not start each row from its own seed: the result depends on how many rows it has",)
+        return ()
 
     def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
         return self.observe(lengths, seeds).trajectories
@@ -83,7 +102,10 @@ class TorchSimulator:
         lengths = check_request(lengths, seeds, self._horizon)
         order = np.argsort(-lengths, kind="stable")
         batches = [order[first : first + self.num_envs] for first in range(0, order.size, self.num_envs)]
-        return join_observed([self._batch(lengths, seeds, rows) for rows in batches], order)
+        before = GlobalState()
+        observed = join_observed([self._batch(lengths, seeds, rows) for rows in batches], order)
+        self._notes.update(dict.fromkeys(before.notes()))
+        return observed
 
     def starts(self, seeds: Sequence[int]) -> NDArray[Any]:
         parts = [self._reset(list(seeds[i : i + self.num_envs])) for i in range(0, len(seeds), self.num_envs)]
@@ -101,15 +123,33 @@ class TorchSimulator:
         planned[: rows.size] = torch.as_tensor(lengths[rows])
         planned = planned.to(observations[0].device)
         steps, over, rewards = torch.zeros_like(planned), planned == 0, []
+        cut = torch.zeros_like(over)
         for t in range(int(lengths[rows[0]])):
-            seen, reward, terminated = self._envs.step(self._policy(observations[-1]))
+            told = self._envs.step(self._policy(observations[-1]))
+            if len(told) != 4:
+                raise ValueError(
+                    "step() of the batch must return observations, rewards, terminated and truncated, which is False "
+                    f"everywhere where there is no time limit, got {len(told)} values"
+                )
+            seen, reward, terminated, truncated = told
             observations.append(seen.clone())
             rewards.append(torch.where(over | (planned <= t), 0.0, reward.double()))
             steps += ~over & (planned > t)
-            over |= terminated.bool() & (planned > t)
+            cut |= truncated.bool() & ~terminated.bool() & ~over & (planned > t + 1)
+            over |= (terminated.bool() | cut) & (planned > t)
             if (t + 1) % self._look_every == 0 and bool((over | (planned <= t + 1)).all()):
                 break
-        taken, ended = (tensor.cpu().numpy()[: rows.size] for tensor in (steps, over))
+        taken, ended, short = (tensor.cpu().numpy()[: rows.size] for tensor in (steps, over, cut))
+        if short.any():
+            row = int(np.flatnonzero(short)[0])
+            length = lengths[rows[row]]
+            raise SimulationError(
+                int(rows[row]),
+                int(taken[row]) - 1,
+                int(seeds[rows[row]]),
+                f"the batch's time limit cut it before its planned length of {length} steps: make the limit longer, "
+                "ask for a shorter horizon, or return it as terminated where it ends the episode",
+            )
         numbers = torch.stack(rewards, dim=1).cpu().numpy()[: rows.size]
         if not np.isfinite(numbers).all():
             row, step = (int(place[0]) for place in np.nonzero(~np.isfinite(numbers)))
@@ -119,3 +159,7 @@ class TorchSimulator:
         stacked = torch.stack(observations, dim=1).cpu().numpy()[: rows.size]
         reached = np.arange(stacked.shape[1]) <= taken[:, None]
         return Observed(Trajectories(flat, lengths[rows], taken), stacked[reached], ended)
+
+
+def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.allclose(one.double(), other.double(), rtol=1e-5, atol=1e-6, equal_nan=True)

@@ -14,6 +14,7 @@ import pytest
 import rido
 from environments import Faulty, Mortal
 from helpers import needs
+from remotefaults import Ends, on_all, swamp
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel.pool import WorkerError
@@ -115,6 +116,38 @@ def test_a_lost_node_changes_nothing(cluster, expected):
             batches.append(simulator.rollout(LENGTHS, SEEDS))
     for batch in batches:
         np.testing.assert_array_equal(batch.flat, expected)
+
+
+def test_a_node_with_other_code_is_refused(cluster):
+    """Five actors have a processor each, and the module of the user pays another reward on the third node."""
+    with swamp() as (module, folder):
+        path = os.pathsep.join([str(folder / "there"), os.environ.get("PYTHONPATH", "")])
+        node = cluster.add_node(num_cpus=1, env_vars={"PYTHONPATH": path}, **small())
+        try:
+            with pytest.raises(
+                WorkerError, match=f"must run the same code as this process, got .* {module.__name__} on"
+            ):
+                on_all(module.Swamp, count=5)
+        finally:
+            cluster.remove_node(node, allow_graceful=False)
+            while sum(node["Alive"] for node in ray.nodes()) > 2:
+                time.sleep(0.1)
+
+
+def test_an_address_is_not_ignored(cluster):
+    with pytest.raises(
+        ValueError, match=f"must be that of the cluster to which this process is connected, {cluster.address}"
+    ):
+        RaySimulator(Mortal, zeros, num_actors=1, horizon=5, address="127.0.0.1:9")
+    for address in ("auto", cluster.address):
+        with RaySimulator(Mortal, zeros, horizon=5, address=address) as simulator:
+            assert len(simulator.actors) == 4  # the processors of nodes that are alive
+
+
+def test_the_cause_of_a_death_is_told(cluster):
+    with pytest.raises(WorkerError, match=r"was lost \(The actor died .* its worker process has died.*exit") as caught:
+        on_all("Pendulum-v1", Ends(3), count=1, max_failures=0)
+    assert "\n" not in str(caught.value) and "actor_id" not in str(caught.value)
 
 
 @pytest.mark.parametrize("fate", ["crashed", "stuck"])

@@ -19,6 +19,7 @@ except ImportError as error:
     raise ImportError('RaySimulator needs ray: pip install "rido[ray]"') from error
 
 _CONNECT_SECONDS = 30.0  # that a cluster gets to answer
+_asked_for: dict[str, str | None] = {}  # the address to which a simulator of this process connected it
 _OBJECT_STORE_BYTES = 200 * 2**20  # of a cluster started here: rewards are small
 
 
@@ -139,6 +140,7 @@ class RaySimulator(PoolSimulator):
         self._pending.clear()
         if self._connected_here:
             ray.shutdown()
+            _asked_for.clear()
 
 
 def _connect(address: str | None, num_actors: int | None, num_cpus: float) -> None:
@@ -152,14 +154,17 @@ def _connect(address: str | None, num_actors: int | None, num_cpus: float) -> No
         _require_answer(os.environ.get("RAY_ADDRESS", address) if address == "auto" else address)
     try:
         ray.init(**settings, logging_level=logging.WARNING)
+        _asked_for["address"] = address
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise _no_cluster(address, str(error)) from error
 
 
 def _is_here(address: str) -> bool:
     """Returns whether this process is connected to the cluster at an address."""
-    if address == "auto" or address.startswith("ray://"):
-        return address == "auto" or ray.util.client.ray.is_connected()
+    if address in ("auto", _asked_for.get("address")):
+        return True
+    if address.startswith("ray://"):
+        return bool(ray.util.client.ray.is_connected()) and "address" not in _asked_for
     (host, _, port), (here, _, there) = (
         text.rpartition(":") for text in (address, ray.get_runtime_context().gcs_address)
     )

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-import rido
 from rido.storage.fingerprint import INSTALLED
 
 _OWN = "rido"
@@ -24,8 +23,9 @@ class SameVersion:
     """Raises where it is unpickled with another version of rido, also one that does not know this class."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        message = f"workers must have rido {rido.__version__} as this process, got {{rido.__version__}}"
-        return exec, (f"import rido\nif rido.__version__ != {rido.__version__!r}: raise ValueError(f{message!r})",)
+        version = sys.modules[_OWN].__version__
+        message = f"workers must have rido {version} as this process, got {{rido.__version__}}"
+        return exec, (f"import rido\nif rido.__version__ != {version!r}: raise ValueError(f{message!r})",)
 
 
 def packages_of(pickles: Iterable[bytes]) -> frozenset[str]:
