@@ -181,9 +181,8 @@ def test_the_saved_agent_is_worth_what_the_callback_said(tmp_path):
     again = rido.evaluate("CartPole-v1", zipped, budget=2000, gamma=1.0, seed=told.seed)
     assert again.value == told.value == callback.best_mean_reward
     (tmp_path / "vecnormalize.pkl").unlink()
-    with pytest.warns(UserWarning, match="best_model.zip was trained under VecNormalize"):
-        bare = rido.evaluate("CartPole-v1", zipped, budget=2000, gamma=1.0, seed=told.seed)
-    assert bare.value != told.value
+    bare = rido.evaluate("CartPole-v1", zipped, budget=2000, gamma=1.0, seed=told.seed)
+    assert bare.value != told.value and bare.warnings[0].startswith("best_model.zip was trained under VecNormalize")
 
 
 def test_statistics_of_another_training_are_told(tmp_path):

@@ -131,7 +131,7 @@ class Suite:
         if simulator == "ray":
             simulator, workers = ray_simulator(None, workers), 1
         settings: dict[str, Any] = dict(simulator=simulator, workers=workers, step_timeout=step_timeout)
-        settings |= dict(num_envs=num_envs, deterministic=self.deterministic, **({} if trust else {"trust": False}))
+        settings |= dict(num_envs=num_envs, deterministic=self.deterministic, trust=trust)
         notes: list[str] = []
         remarks: list[str] = []
         with ExitStack() as stack, Progress(self.budget, shown=progress) as bar:
@@ -175,9 +175,9 @@ def _task(name: str, given: Task | Mapping[str, Any]) -> Task:
             if missing := [key for key in ("env", "gamma") if key not in given]:
                 raise ValueError(f"it must have {missing[0]}")
             given = Task(**given)
-        env = factory.import_environment(given.env)
-        in_jax = factory.is_in_jax(env)
-        horizon = factory.resolve_horizon(env, given.horizon, given.gamma, env_kwargs=given.env_kwargs, in_jax=in_jax)
+        env, _, horizon = factory.resolve_environment(
+            given.env, given.horizon, given.gamma, env_kwargs=given.env_kwargs
+        )
     except (TypeError, ValueError) as error:
         raise ValueError(f"task {name}: {error}") from error
     return replace(given, env=env, horizon=horizon)

@@ -58,12 +58,14 @@ class Policy(ABC):
         draws: Whether it uses the generators. If not, each of them may be None.
         normalisation: What happens to observations before the policy sees them, where a reader of the result should
             know, such as "observations normalised by vecnormalize.pkl"; else empty.
+        warnings: Why it may not be the agent that was trained.
     """
 
     name: str
     reproducible: bool = True
     draws: bool = True
     normalisation: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:

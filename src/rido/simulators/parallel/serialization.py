@@ -78,7 +78,7 @@ def deserialize(content: bytes) -> GymnasiumSimulator:
     if isinstance(policy, _AgentFiles):
         simulator.policy.name = policy.name
     if isinstance(policy, _SavedModel):
-        simulator.policy.normalisation = policy.normalisation
+        simulator.policy.normalisation, simulator.policy.warnings = policy.normalisation, policy.warnings
     return simulator
 
 
@@ -119,6 +119,7 @@ class _SavedModel(_Packed):
     content: bytes
     vecnormalize: Any
     normalisation: str  # of its policy, which a model without its environment does not know
+    warnings: tuple[str, ...]
 
     def load(self, files: ExitStack) -> Any:
         buffers = {"buffer_size": 1, "n_steps": 1}  # only training needs them, and loading allocates them
@@ -137,8 +138,8 @@ def _portable(policy: Any) -> Any:
     if sb3.is_model(policy):
         buffer = io.BytesIO()
         policy.save(buffer)
-        normalisation = sb3.describe_normalisation(policy)
-        return _SavedModel(type(policy), buffer.getvalue(), policy.get_vec_normalize_env(), normalisation)
+        vecnormalize, told = policy.get_vec_normalize_env(), sb3.describe_normalisation(policy)
+        return _SavedModel(type(policy), buffer.getvalue(), vecnormalize, told, sb3.missing_normalisation(policy))
     return policy
 
 
