@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["seeding"]  # its hooks hold for doctests in src too
+pytest_plugins = ["seeding", "warned"]  # its hooks hold for doctests in src too
 
 # One thread in each process: several test processes whose matrix products wait for each other take many times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
