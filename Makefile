@@ -12,7 +12,7 @@ test: .venv/ready
 
 # Three processes on two cores, because some tests wait. Tests that share a costly fixture stay together, see tests/conftest.py.
 tests: .venv/ready
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20 --listed-skips
 
 # A first answer in less than a minute: the core needs no extras, so these tests run without torch, JAX, Ray or MuJoCo.
 SMOKE = $(addprefix tests/core/test_,allocation.py schedule.py trajectories.py moments.py estimate.py guarantee.py) \

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["seeding"]  # its hooks hold for doctests in src too
+pytest_plugins = ["seeding", "warned"]  # its hooks hold for doctests in src too
 
 # One thread in each process: several test processes whose matrix products wait for each other take many times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -30,6 +30,27 @@ _LONGEST = (
     "test_sobol",
     "test_runfile",
 )
+
+
+# What --listed-skips, which `make test` gives, allows to be skipped; any other test that is skipped is run nowhere.
+_SKIPS = {
+    "no trained agents at": "the agents lie beside the repository, and are no part of it",
+    "a browser is missing": "installing one needs apt and root",
+}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--listed-skips", action="store_true", help="fail where a skip is not on the list in conftest.py")
+
+
+def pytest_sessionfinish(session):
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not session.config.getoption("listed_skips") or reporter is None:
+        return
+    reasons = {str(report.longrepr[-1]).removeprefix("Skipped: ") for report in reporter.stats.get("skipped", [])}
+    if unlisted := [reason for reason in sorted(reasons) if not reason.startswith(tuple(_SKIPS))]:
+        reporter.write_line(f"\nskips that are not listed in tests/conftest.py: {'; '.join(unlisted)}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_collection_modifyitems(items):

@@ -2,47 +2,13 @@
 
 import ast
 import re
-from pathlib import Path
+import subprocess
+import sys
 
-ROOT = Path(__file__).resolve().parents[1]
+from warned import ROOT, patterns, warnings_of
+
 BLOCK = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
-HOLDER = re.compile(r"(note|warning)s?$")  # what a variable or a parameter is called that holds warnings
-LISTS = ("tuple[str, ...]", "list[str]")  # what functions return that find warnings
-FEWEST_WORDS = 4  # of a warning: shorter strings are names
 UNSEEN = r".* trajectories of full length: outcomes rarer than 1 in .* may be unseen"  # in each summary, no warning
-
-
-def places(tree):
-    """Yields the expressions of a module whose strings are warnings."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            yield from (keyword.value for keyword in node.keywords if HOLDER.search(keyword.arg or ""))
-            holder, _, method = ast.unparse(node.func).rpartition(".")
-            if method == "warn" or HOLDER.search(holder):
-                yield from node.args  # warnings.warn(...), notes.append(...)
-        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(HOLDER.search(ast.unparse(target)) for target in targets):
-                yield node.value
-        elif isinstance(node, ast.FunctionDef) and node.returns is not None and ast.unparse(node.returns) in LISTS:
-            found = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return)]
-            yield from (value for value in found if value is not None)
-
-
-def strings(node):
-    """Yields a pattern for each whole string in an expression, with anything in place of its fields."""
-    if isinstance(node, ast.JoinedStr):
-        yield "".join(re.escape(part.value) if isinstance(part, ast.Constant) else ".+" for part in node.values)
-    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield re.escape(node.value)
-    else:
-        for inner in ast.iter_child_nodes(node):
-            yield from strings(inner)
-
-
-def warnings_of(source):
-    found = {pattern for place in places(ast.parse(source)) for pattern in strings(place)}
-    return {pattern for pattern in found if len(pattern.split()) >= FEWEST_WORDS}
 
 
 def test_every_way_to_warn_is_found():
@@ -62,15 +28,12 @@ def find(x) -> list[str]:
 
 
 def test_the_page_has_every_warning_and_no_other():
-    patterns = {}
-    for file in sorted((ROOT / "src").rglob("*.py")):
-        patterns |= dict.fromkeys(warnings_of(file.read_text(encoding="utf-8")), file.name)
-    assert len(patterns) > 10
+    assert len(patterns()) > 10
     page = (ROOT / "docs/warnings.md").read_text(encoding="utf-8")
     quoted = [" ".join(text.split()) for text in BLOCK.findall(page)]
-    missing = [f"{file}: {text}" for text, file in patterns.items() if not any(re.fullmatch(text, q) for q in quoted)]
+    missing = [f"{file}: {text}" for text, file in patterns().items() if not any(re.fullmatch(text, q) for q in quoted)]
     assert missing == [], "quote these in docs/warnings.md, with when they appear, what they mean and what to do"
-    stale = [text for text in quoted if not any(re.fullmatch(pattern, text) for pattern in [*patterns, UNSEEN])]
+    stale = [text for text in quoted if not any(re.fullmatch(pattern, text) for pattern in [*patterns(), UNSEEN])]
     assert stale == [], "no line of the source makes these"
 
 
@@ -89,3 +52,18 @@ def test_troubleshooting_quotes_errors_as_they_are():
     texts = [value for value in constants if isinstance(value, str)]
     assert len(quoted) > 10
     assert [quote for quote in quoted if not any(quote in text for text in texts)] == []
+
+
+def test_a_warning_that_is_not_found_in_the_source_fails_the_test_that_emits_it(tmp_path):
+    code = """
+from dataclasses import replace
+import rido
+
+def test_it():
+    result = rido.evaluate("rido/LQG-v0", budget=20, gamma=0.9, horizon=5, seed=1)
+    replace(result, warnings=("-".join(["never", "said", "before"]),))
+"""
+    (tmp_path / "test_it.py").write_text(code)
+    command = [sys.executable, "-m", "pytest", "-c", ROOT / "pyproject.toml", "-p", "conftest", tmp_path / "test_it.py"]
+    done = subprocess.run(command, cwd=ROOT / "tests", capture_output=True, text=True)
+    assert "does not find where the source warns of this: never-said-before" in done.stdout and done.returncode == 1

@@ -313,6 +313,36 @@ def test_study_where_all_trajectories_end_before_the_horizon():
     assert compared["best_variance"] > 0 and all(row["transitions"] <= 2000 for row in compared["strategies"])
 
 
+def test_study_understands_an_environment_as_evaluate_does():
+    """It took the default horizon of the environment without its arguments."""
+    words = ["Pendulum-v1", "--policy", "random", "--gamma", "1", "--seed", "1", "--env-kwarg", "max_episode_steps=50"]
+    study = ["study", *words, "--budget", "200", "--bank", "4", "--repetitions", "2", "--strategy", "uniform", "--json"]
+    evaluated = json.loads(
+        CliRunner().invoke(app, ["evaluate", *words, "--budget", "200", "--strategy", "uniform", "--json"]).output
+    )
+    found = [json.loads(CliRunner().invoke(app, [*study, *more]).output) for more in ([], ["--workers", "2"])]
+    assert evaluated["horizon"] == found[0]["horizon"] == 50
+    assert found[0]["truth"] == pytest.approx(evaluated["value"]) and found[1] == found[0]
+    ended = [*study, "--horizon", "80", "--end-on-truncation"]
+    assert json.loads(CliRunner().invoke(app, ended).output)["truth"] == pytest.approx(evaluated["value"])
+
+
+def test_study_takes_what_evaluate_takes():
+    options = {name: {p.name for p in get_command(app).commands[name].params} for name in ("evaluate", "study")}
+    one_run = {
+        "component",
+        "plan_for",
+        "reward_range",
+        "time_budget",
+        "until",
+        "strategy_kwarg",
+        "critic",
+        "starts",
+        "run",
+    }
+    assert options["evaluate"] - options["study"] == one_run
+
+
 def test_study_checks_its_output_before_it_works(tmp_path):
     assert "plot must be a file that can be written" in fails(*STUDY, "--plot", tmp_path / "no" / "a.png")
     assert "plot must be a file of a kind like png" in fails(*STUDY, "--plot", tmp_path / "a.txt")

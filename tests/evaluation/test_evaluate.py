@@ -152,12 +152,12 @@ def test_uniform_transitions_are_what_uniform_took():
 
 def test_horizon_comes_from_the_discount_and_the_time_limit():
     assert factory.horizon_for(0.9) == 66 and 0.9**66 <= 1e-3 < 0.9**65
-    short = rido.evaluate("Pendulum-v1", "random", budget=1000, gamma=0.9)
+    short = rido.evaluate("Pendulum-v1", "random", budget=1000, gamma=0.9, seed=0)
     assert short.schedule.horizon == 66
-    assert rido.evaluate("Pendulum-v1", "random", budget=1000, gamma=0.999).schedule.horizon == 200
-    assert rido.evaluate("CartPole-v1", "random", budget=1500, gamma=1).schedule.horizon == 500
+    assert rido.evaluate("Pendulum-v1", "random", budget=1000, gamma=0.999, seed=0).schedule.horizon == 200
+    assert rido.evaluate("CartPole-v1", "random", budget=1500, gamma=1, seed=0).schedule.horizon == 500
     with pytest.raises(ValueError, match="horizon must be given where gamma is 1"):
-        rido.evaluate("rido/LQG-v0", budget=1000, gamma=1)
+        rido.evaluate("rido/LQG-v0", budget=1000, gamma=1, seed=0)
 
 
 def test_results_print_and_export():
@@ -223,7 +223,7 @@ def test_settings_that_an_own_simulator_would_ignore_are_refused(settings, messa
     with pytest.raises(ValueError, match=message) as caught:
         rido.evaluate(Bank(), **{"budget": 500, "gamma": 1.0, "horizon": 10, **settings})
     assert "\n" not in str(caught.value)
-    rido.evaluate(Bank(), budget=500, gamma=1.0, horizon=10, env_kwargs={}, workers=np.int64(1))
+    rido.evaluate(Bank(), budget=500, gamma=1.0, horizon=10, env_kwargs={}, workers=np.int64(1), seed=0)
 
 
 @pytest.mark.parametrize(
@@ -402,5 +402,5 @@ def test_a_run_file_is_closed_where_the_first_check_fails(tmp_path, monkeypatch)
     closed, close = [], RunFile.close
     monkeypatch.setattr(RunFile, "close", lambda self: closed.append(self.path) or close(self))
     with pytest.raises(RuntimeError, match="no worker answers"):
-        rido.evaluate(Silent(), budget=200, gamma=0.9, horizon=10, run=tmp_path / "a.rido")
+        rido.evaluate(Silent(), budget=200, gamma=0.9, horizon=10, run=tmp_path / "a.rido", seed=0)
     assert closed == [tmp_path / "a.rido"]

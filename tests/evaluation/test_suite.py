@@ -17,7 +17,7 @@ from rido.simulators.base import SimulationError
 from rido.storage.database import RunFileError
 
 TASKS = {
-    "short": rido.Task(partial(Choosy, death=0.05), gamma=0.95, horizon=10),
+    "short": rido.Task(partial(Choosy, death=0.05), gamma=0.95, horizon=10, reference=(0.0, 1.0)),
     "long": rido.Task(partial(Choosy, death=0.1), gamma=0.9, horizon=20, weight=2.0, reference=(0.0, 20.0)),
 }
 POLICIES = {"never": never, "act": act, "always": always}
@@ -109,6 +109,7 @@ def test_a_file_says_it_all(tmp_path):
         [tasks.earth]
         env = "Pendulum-v1"
         gamma = 0.9
+        reference = [0, 1]
         [tasks.moon]
         env = "Pendulum-v1"
         gamma = 0.9
@@ -138,6 +139,8 @@ def test_a_file_says_it_all(tmp_path):
         (text.replace("gamma = 0.9", "", 1), "task earth: it must have gamma"),
         (text.replace('earth = "rido:pendulum", ', ""), "policy other must be given for each task, got none for earth"),
         (text.replace('random = "random"', '"our agent 1" = "random"'), "got our agent 1 more than once"),
+        (text.replace("reference = [0, 1]", ""), "reference must be given for all tasks or .* got none for earth: "),
+        (text.replace("reference = [-100, 0]", ""), "reference must be given for all tasks or .* got none for moon: "),
         (text.replace("20000", "20"), "budget must pay for 2 full-length"),
     ):
         (tmp_path / "wrong.toml").write_text(wrong)
@@ -167,6 +170,6 @@ class Broken(Mortal):
 
 
 def test_an_error_names_the_policy_and_the_task():
-    tasks = {"short": TASKS["short"], "garage": rido.Task(Broken, gamma=0.9, horizon=5)}
+    tasks = {"short": TASKS["short"], "garage": rido.Task(Broken, gamma=0.9, horizon=5, reference=(0.0, 1.0))}
     with pytest.raises(SimulationError, match=r"never in garage: .*the motor is broken"):
         rido.Suite(tasks, POLICIES, budget=4000).run()

@@ -135,7 +135,7 @@ def test_where_less_is_better_the_reference_says_so():
 
 
 def test_rewards_that_never_vary_are_warned_of_and_ordered():
-    tasks = {"a": Task("a", 1.0, 2), "zero": Task("zero", 1.0, 2, reference=(0.0, 1.0))}
+    tasks = {name: Task(name, 1.0, 2, reference=(0.0, 1.0)) for name in ("a", "zero")}
 
     def rewards(task, name, common, rng):
         return np.full(common.shape, float(task == "a") * (1.0 + (name == "y")))

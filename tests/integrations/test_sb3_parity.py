@@ -84,7 +84,9 @@ def test_arguments_are_sb3s_in_their_order_with_their_defaults(tmp_path):
         names[callback] = [(p.name, p.default) for p in parameters if p.kind is not p.KEYWORD_ONLY]
     assert names[EvalCallback] == names[theirs.EvalCallback]
     best, after = Note(), Note()
-    callback = EvalCallback(cartpole(), best, after, 2, 16, tmp_path / "log", tmp_path / "best", True, False, 0, False)
+    callback = EvalCallback(
+        cartpole(), best, after, 2, 16, tmp_path / "log", tmp_path / "best", True, False, 0, False, seed=0
+    )
     learn(callback)
     assert (after.n_calls, callback.n_eval_episodes, callback.budget) == (2, 2, 1000) and best.n_calls >= 1
     assert (tmp_path / "log" / "evaluations.npz").is_file() and (tmp_path / "best" / "best_model.zip").is_file()
@@ -92,7 +94,7 @@ def test_arguments_are_sb3s_in_their_order_with_their_defaults(tmp_path):
 
 @pytest.mark.parametrize("freq", [0, -1])
 def test_a_frequency_that_is_not_positive_means_never(freq):
-    callback = EvalCallback("CartPole-v1", eval_freq=freq)
+    callback = EvalCallback("CartPole-v1", eval_freq=freq, seed=0)
     learn(callback)
     assert callback.last_evaluation is None
 
@@ -111,6 +113,7 @@ def test_it_works_beside_sb3s_other_callbacks(algorithm, tmp_path):
         best_model_save_path=tmp_path,
         verbose=0,
         warn=False,
+        seed=0,
     )
     checkpoint = theirs.CheckpointCallback(save_freq=20, save_path=tmp_path)
     every = theirs.EveryNTimesteps(16, Note())
@@ -124,7 +127,7 @@ def test_no_improvement_stops_the_training():
     """Identity pays 100 whatever the agent does: the first evaluation is the best for ever."""
     stop = theirs.StopTrainingOnNoModelImprovement(max_no_improvement_evals=2, min_evals=1)
     model = A2C("MlpPolicy", IdentityEnv(), seed=0, device="cpu")
-    model.learn(100, callback=EvalCallback(IdentityEnv(), None, stop, 1, 5, verbose=0))
+    model.learn(100, callback=EvalCallback(IdentityEnv(), None, stop, 1, 5, verbose=0, seed=0))
     assert model.num_timesteps == 20
 
 
@@ -136,7 +139,7 @@ def test_a_child_can_stop_the_training(which, answer):
 
 
 def test_a_vec_env_without_a_time_limit_gives_the_exact_value():
-    callback = EvalCallback(DummyVecEnv([IdentityEnv] * 3), eval_freq=16, verbose=0)
+    callback = EvalCallback(DummyVecEnv([IdentityEnv] * 3), eval_freq=16, verbose=0, seed=0)
     learn(callback, IdentityEnv(), algorithm=A2C)
     assert callback.last_mean_reward == 100.0 and callback.budget == 500
     assert callback.last_evaluation.environment == "IdentityEnv"
@@ -151,7 +154,7 @@ def test_episodes_longer_than_the_time_limit_that_was_found_are_told():
             return super().reset(**options)
 
     with pytest.warns(UserWarning, match="episodes are longer than 5 steps"):
-        learn(EvalCallback(Longer(), eval_freq=32, verbose=0), IdentityEnv())
+        learn(EvalCallback(Longer(), eval_freq=32, verbose=0, seed=0), IdentityEnv())
 
 
 def test_an_environment_that_is_never_truncated_needs_a_horizon():
@@ -161,8 +164,8 @@ def test_an_environment_that_is_never_truncated_needs_a_horizon():
             return observation, reward, False, False, info
 
     with pytest.raises(ValueError, match="horizon must be given"):
-        EvalCallback(Endless())
-    assert EvalCallback(Endless(), horizon=50).budget == 250
+        EvalCallback(Endless(), seed=0)
+    assert EvalCallback(Endless(), horizon=50, seed=0).budget == 250
 
 
 class Chance(gym.Env):
@@ -204,7 +207,7 @@ def test_lengths_and_successes_are_logged_with_the_right_timestep(env, tmp_path)
 def test_success_of_a_goal_environment_is_known(tmp_path):
     """A single bit is right after one flip or two."""
     callback = EvalCallback(
-        BitFlippingEnv(n_bits=1, max_steps=3), eval_freq=16, horizon=3, log_path=tmp_path, verbose=0
+        BitFlippingEnv(n_bits=1, max_steps=3), eval_freq=16, horizon=3, log_path=tmp_path, verbose=0, seed=0
     )
     learn(callback, BitFlippingEnv(n_bits=1, max_steps=3), policy="MultiInputPolicy")
     assert np.load(tmp_path / "evaluations.npz")["successes"].tolist() == [[1, 1], [1, 1]]
@@ -214,7 +217,7 @@ def test_rl_zoos_plots_read_the_file(tmp_path):
     """What rl_zoo3.plots.all_plots computes from several runs: the last evaluation of each, and their deviation."""
     last = []
     for run in range(2):
-        callback = EvalCallback("CartPole-v1", eval_freq=16, log_path=tmp_path / str(run), verbose=0)
+        callback = EvalCallback("CartPole-v1", eval_freq=16, log_path=tmp_path / str(run), verbose=0, seed=0)
         learn(callback)
         log = np.load(tmp_path / str(run) / "evaluations.npz")
         last.append((log["results"][-1], callback.last_mean_reward))
@@ -333,27 +336,27 @@ class Unknown(VecEnvWrapper):
 
 def test_what_cannot_be_translated_is_refused_in_one_line():
     with pytest.raises(ValueError, match="VecNormalize around VecFrameStack, got it inside"):
-        EvalCallback(VecFrameStack(VecNormalize(make_vec_env("CartPole-v1")), 2))
+        EvalCallback(VecFrameStack(VecNormalize(make_vec_env("CartPole-v1")), 2), seed=0)
     with pytest.raises(ValueError, match="must not be a Unknown: give a function that makes one environment"):
-        EvalCallback(Unknown(make_vec_env("CartPole-v1")))
+        EvalCallback(Unknown(make_vec_env("CartPole-v1")), seed=0)
     with pytest.raises(ValueError, match="must be a DummyVecEnv where a wrapper changes what its Monitor counts"):
-        EvalCallback(Clipped())
+        EvalCallback(Clipped(), seed=0)
     with pytest.raises(ValueError, match="eval_env must make a gymnasium"):
-        EvalCallback(lambda: make_vec_env("CartPole-v1"))
+        EvalCallback(lambda: make_vec_env("CartPole-v1"), seed=0)
     with pytest.raises(ValueError, match="eval_env must be an id"):
-        EvalCallback(5)
+        EvalCallback(5, seed=0)
 
 
 def test_statistics_of_training_go_to_the_evaluation_environment():
     train, evaluation = (
         VecNormalize(make_vec_env("CartPole-v1", seed=0), training=training) for training in (True, False)
     )
-    learn(EvalCallback(evaluation, eval_freq=32, verbose=0), train)
+    learn(EvalCallback(evaluation, eval_freq=32, verbose=0, seed=0), train)
     assert evaluation.obs_rms.count == train.obs_rms.count > 1
     np.testing.assert_array_equal(evaluation.obs_rms.mean, train.obs_rms.mean)
-    learn(EvalCallback(cartpole(), eval_freq=32, verbose=0), train)  # SB3 wants both wrapped alike
+    learn(EvalCallback(cartpole(), eval_freq=32, verbose=0, seed=0), train)  # SB3 wants both wrapped alike
     with pytest.raises(ValueError, match="wrap both"):
-        learn(EvalCallback(evaluation, eval_freq=32, verbose=0), cartpole())
+        learn(EvalCallback(evaluation, eval_freq=32, verbose=0, seed=0), cartpole())
 
 
 def test_a_model_and_its_policy_are_worth_the_same():
@@ -422,10 +425,12 @@ def test_render_and_warnings_are_the_users_choice():
         def render(self, mode="human"):
             shown.append(1)
 
-    callback = EvalCallback(Shown(ep_length=5), n_eval_episodes=2, eval_freq=16, render=True, warn=False, verbose=0)
+    callback = EvalCallback(
+        Shown(ep_length=5), n_eval_episodes=2, eval_freq=16, render=True, warn=False, verbose=0, seed=0
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         learn(callback, IdentityEnv(), steps=16)
     assert len(shown) == callback.last_evaluation.transitions == 10
     with pytest.warns(UserWarning, match="trajectories"):
-        learn(EvalCallback(IdentityEnv(), n_eval_episodes=2, eval_freq=16, verbose=0), IdentityEnv(), steps=16)
+        learn(EvalCallback(IdentityEnv(), n_eval_episodes=2, eval_freq=16, verbose=0, seed=0), IdentityEnv(), steps=16)

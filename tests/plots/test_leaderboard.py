@@ -27,7 +27,10 @@ HOSTILE = "<script>alert(1)</script>"
 @pytest.fixture(scope="module")
 def board():
     """Four policies in two tasks; two of them and a task have names that are markup or long."""
-    tasks = {HOSTILE: Task(HOSTILE, 0.9, 8, reference=(0.0, 10.0)), "b | c": Task("b", 1.0, 4, weight=2.0)}
+    tasks = {
+        HOSTILE: Task(HOSTILE, 0.9, 8, reference=(0.0, 10.0)),
+        "b | c": Task("b", 1.0, 4, weight=2.0, reference=(0.0, 1.0)),
+    }
     gains = {"step_9": 0.0, HOSTILE: 1.0, "step_10": 1.1, "checkpoints/of a long * name/" * 2: -1.0}
     race, rng = SuiteRace(tasks, list(gains), budget=2000), np.random.default_rng(0)
     while (asked := race.ask()) is not None:

@@ -69,14 +69,14 @@ def test_statistics_of_observations_are_frozen(env):
 def test_what_cannot_be_frozen_is_refused(make, message):
     for env in (make, make(), vector(SyncVectorEnv, make)):
         with pytest.raises(ValueError, match=message):
-            rido.evaluate(env, zeros, budget=1000, gamma=0.9)
+            rido.evaluate(env, zeros, budget=1000, gamma=0.9, seed=0)
 
 
 def test_statistics_that_differ_between_environments_are_refused(tmp_path):
     means = iter([0.5, 0.5, 0.6])
     for env in (lambda: trained(mean=next(means)), vector(SyncVectorEnv, trained, partial(trained, mean=0.6))):
         with pytest.raises(ValueError, match="env must have the same statistics everywhere, got NormalizeObservation"):
-            rido.evaluate(env, swing, budget=600, gamma=0.9)
+            rido.evaluate(env, swing, budget=600, gamma=0.9, seed=0)
     settings = dict(budget=600, gamma=0.9, run=tmp_path / "run.rido")
     rido.evaluate(trained(), swing, **settings)
     with pytest.raises(RunFileError, match="its environment had other code or numbers"):
@@ -100,22 +100,22 @@ def test_environments_of_other_kinds_are_named():
     wrapped.possible_agents = ["a", "b"]
     for env in (fixed(), growing(), fixed, growing, wrapped):
         with pytest.raises(ValueError, match=r"env must have one agent, got the multi-agent environment \w+, which is"):
-            rido.evaluate(env, zeros, budget=1000, gamma=1.0)
+            rido.evaluate(env, zeros, budget=1000, gamma=1.0, seed=0)
     needs("stable_baselines3", "sb3")
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
     for env in (DummyVecEnv([Mortal]), VecNormalize(DummyVecEnv([Mortal]))):
         with pytest.raises(ValueError, match=f"env must be a Gymnasium environment, got SB3's {type(env).__name__}: "):
-            rido.evaluate(env, zeros, budget=1000, gamma=1.0)
+            rido.evaluate(env, zeros, budget=1000, gamma=1.0, seed=0)
 
 
 def test_an_id_that_a_worker_does_not_know_is_named():
     gym.register("here/Only-v0", entry_point=Mortal)
     make = partial(gym.make, "here/Only-v0")
     with pytest.raises(ValueError, match="import the module that registers it inside the function, because workers"):
-        rido.evaluate(make, "random", budget=100, gamma=0.9, horizon=10, workers=2)
+        rido.evaluate(make, "random", budget=100, gamma=0.9, horizon=10, workers=2, seed=0)
     with pytest.raises(ValueError, match=r"got 'own/Pang-v5'.*; where another package registers it, name that first"):
-        rido.evaluate("own/Pang-v5", "random", budget=100, gamma=0.9)
+        rido.evaluate("own/Pang-v5", "random", budget=100, gamma=0.9, seed=0)
 
 
 class OneArray(gym.vector.VectorEnv):

@@ -86,7 +86,7 @@ def test_monitor_files_and_evaluations_of_stable_baselines3_are_read(tmp_path):
     assert found.seeds == ("5", "6", "5")
 
     callback = EvalCallback(
-        Monitor(gym.make("CartPole-v1")), n_eval_episodes=3, eval_freq=16, log_path=str(tmp_path), verbose=0
+        Monitor(gym.make("CartPole-v1")), n_eval_episodes=3, eval_freq=16, log_path=str(tmp_path), verbose=0, seed=0
     )
     PPO("MlpPolicy", "CartPole-v1", n_steps=16, batch_size=16, n_epochs=1, seed=0, device="cpu").learn(32, callback)
     found = read_returns(tmp_path / "evaluations.npz")

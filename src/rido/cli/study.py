@@ -25,16 +25,32 @@ from rido.cli.console import (
     require_writable,
     stdout_to_stderr,
 )
-from rido.cli.options import GammaOption, HorizonOption, NumEnvsOption, SeedOption, StochasticOption
+from rido.cli.options import (
+    EndOnTruncationOption,
+    EnvPoolOption,
+    GammaOption,
+    HorizonOption,
+    NoReseedOption,
+    NumEnvsOption,
+    RayOption,
+    SeedOption,
+    SimulatorOption,
+    StepTimeoutOption,
+    StochasticOption,
+    WorkersOption,
+    chosen_simulator,
+)
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.progress import Progress
-from rido.simulators.base import close, trajectory_seeds
-from rido.simulators.factory import resolve_horizon
+from rido.simulators.base import describe, trajectory_seeds
+from rido.simulators.factory import resolve_environment
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from rido.study import Comparison, StrategyResult
+
+_ONLY = "policy"  # name of the policy, where one name is as good as another
 
 
 def study_command(
@@ -53,7 +69,14 @@ def study_command(
     bank: Annotated[int, typer.Option(min=2, help="Full-length trajectories to record, from which runs draw.")] = 500,
     repetitions: Annotated[int, typer.Option(min=2, help="Runs of each strategy.")] = 100,
     seed: SeedOption = None,
+    end_on_truncation: EndOnTruncationOption = False,
+    no_reseed: NoReseedOption = False,
     num_envs: NumEnvsOption = None,
+    workers: WorkersOption = 1,
+    simulator: SimulatorOption = None,
+    ray: RayOption = None,
+    envpool: EnvPoolOption = False,
+    step_timeout: StepTimeoutOption = None,
     stochastic: StochasticOption = False,
     env_kwarg: EnvKwargOption = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the comparison into this file (png, pdf, svg).")] = None,
@@ -67,24 +90,35 @@ def study_command(
     seed = secrets.randbits(32) if seed is None else seed
     with one_line_errors(), stdout_to_stderr():
         figure = None if plot is None else _figure(plot)
-        from rido.simulators.gymnasium import GymnasiumSimulator
+        from rido.evaluation.compare import make_lineup
         from rido.study import compare
 
-        horizon = resolve_horizon(env, horizon, gamma)
-        simulator = GymnasiumSimulator(
-            env,
-            policy,
+        process: dict[str, Any] = dict(end_on_truncation=end_on_truncation, reseed=not no_reseed)
+        process["env_kwargs"] = parse_arguments("env-kwarg", env_kwarg)
+        chosen = chosen_simulator(simulator, ray, envpool)
+        made, chosen, horizon = resolve_environment(env, horizon, gamma, simulator=chosen, **process)
+        lineup = make_lineup(
+            made,
+            {_ONLY: policy},
+            simulator=chosen,
+            workers=workers,
+            step_timeout=step_timeout,
             horizon=horizon,
             gamma=gamma,
-            env_kwargs=parse_arguments("env-kwarg", env_kwarg),
             num_envs=num_envs,
             deterministic=not stochastic,
             trust=may_run_code(policy, trust),
+            **process,
         )
+        warnings: tuple[str, ...] = ()
         try:
-            recorded = _record(simulator, bank, horizon, seed)
+            running = lineup.simulator(_ONLY)
+            recorded = _record(running, bank, horizon, seed)
+            able = describe(running)
+            name = "its own policy" if able.policy is None else able.policy.name
+            warnings = able.notes
         finally:
-            for warning in close(simulator):
+            for warning in (*warnings, *lineup.close()):
                 print(f"rido: warning: {warning}", file=sys.stderr)
         rewards = recorded.rewards
         with Progress(len(budget) * len(strategy) * repetitions, shown=None) as bar:
@@ -104,10 +138,10 @@ def study_command(
         if figure is not None and plot is not None:
             _draw(comparisons, figure, plot)
     if as_json:
-        print_json(_to_dict(env, simulator.policy.name, bank, comparisons))
+        print_json(_to_dict(env, name, bank, comparisons))
         return
     print(
-        f"{simulator.policy.name} in {env}: {comparisons[0].truth:.6g} over {horizon} steps, the mean of {bank:,} "
+        f"{name} in {env}: {comparisons[0].truth:.6g} over {horizon} steps, the mean of {bank:,} "
         f"trajectories; {repetitions} runs of each strategy drawn from them, seed {seed}"
     )
     for comparison in comparisons:

@@ -25,7 +25,7 @@ from rido.simulators.lineup import Lineup
 from rido.simulators.sobol import Starts, check_seeds, refuse_without_points
 from rido.storage.database import RunFileError
 from rido.storage.fingerprint import identify
-from rido.storage.records import COMPARISON, NOTES, REMARKS, Piece
+from rido.storage.records import COMPARISON, DOUBTS, NOTES, REMARKS, Piece
 from rido.storage.runfile import RunFile
 
 _SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts")  # of a race, in a run file
@@ -98,13 +98,11 @@ def compare(
     """
     if factory.is_simulator(env):
         raise ValueError("env must be an environment, got a simulator of your own: tell rido.Race its trajectories")
-    env = factory.import_environment(env)
     named = named_policies(policies)
-    if simulator is None and factory.is_in_jax(env):
-        simulator = "jax"
-    if simulator == "jax":
-        factory.refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
-    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, simulator=simulator)
+    ends: dict[str, Any] = dict(end_on_truncation=end_on_truncation, reseed=reseed)
+    env, simulator, horizon = factory.resolve_environment(
+        env, horizon, gamma, env_kwargs=env_kwargs, simulator=simulator, **ends
+    )
     settings: dict[str, Any] = dict(
         horizon=horizon, budget=budget, gamma=gamma, confidence=confidence, tolerance=tolerance, starts=starts
     )
@@ -120,9 +118,8 @@ def compare(
         env_kwargs=env_kwargs,
         num_envs=num_envs,
         deterministic=deterministic,
-        **({"end_on_truncation": True} if end_on_truncation else {}),
-        **({} if reseed else {"reseed": False}),
-        **({"trust": True} if trust else {}),
+        trust=trust,
+        **ends,
     )
     record = None
     warnings: tuple[str, ...] = ()
@@ -153,7 +150,7 @@ def compare(
             }
             record = RunFile(run, configuration, defaults={"seed": entropy, _LOCKSTEP: race.lockstep})
             entropy, race.lockstep = record.configuration["seed"], record.configuration.get(_LOCKSTEP, 0)
-        result, notes = _collect(race, lineup, entropy, record, progress, stop)
+        result, notes, doubts = _collect(race, lineup, entropy, record, progress, stop)
     finally:
         if record is not None:
             record.close()
@@ -163,7 +160,7 @@ def compare(
         environment=environment_name(env),
         seed=entropy,
         reproducible=not notes,
-        notes=(*notes, *warnings),
+        notes=(*notes, *doubts, *warnings),
     )
 
 
@@ -174,6 +171,9 @@ def make_lineup(
     simulator: SimulatorName | Callable[..., Simulator] | None,
     workers: int,
     step_timeout: float | None,
+    trust: bool,
+    end_on_truncation: bool = False,
+    reseed: bool = True,
     **settings: Any,
 ) -> Lineup:
     """Returns simulators of several policies in one environment.
@@ -184,10 +184,17 @@ def make_lineup(
         simulator: as in :func:`rido.evaluate`.
         workers: as in :func:`rido.evaluate`.
         step_timeout: as in :func:`rido.evaluate`.
+        trust: as in :func:`rido.evaluate`.
+        end_on_truncation: as in :func:`rido.evaluate`.
+        reseed: as in :func:`rido.evaluate`.
         **settings: further arguments of the simulator.
     """
     if simulator is None and factory.is_in_jax(env):
         simulator = "jax"
+    # Simulators of the user's own need not know these.
+    settings |= {} if trust else {"trust": False}
+    settings |= {"end_on_truncation": True} if end_on_truncation else {}
+    settings |= {} if reseed else {"reseed": False}
     make: Any = partial(factory.simulator_kind(simulator, workers, step_timeout), env, **settings)
     return Lineup(make, policies, switching=factory.switches_policies(simulator))
 
@@ -199,13 +206,15 @@ def _collect(
     record: RunFile | None,
     progress: bool | None,
     stop: Callable[[Comparison], bool] | None,
-) -> tuple[Comparison, list[str]]:
-    """Runs the race; returns its result, and why it may not be reproducible."""
+) -> tuple[Comparison, list[str], list[str]]:
+    """Runs the race; returns its result, why it may not be reproducible, and warnings about the policies."""
     pieces = deque(record.pieces() if record is not None else ())
     notes: list[str] = []
     remarks: list[str] = []
+    doubts: list[str] = []
     for name in race.names if not pieces else ():
         able = describe(lineup.simulator(name))
+        doubts += [] if able.policy is None else [f"{name}: {warning}" for warning in able.policy.warnings]
         if able.policy is not None and not able.policy.reproducible:
             notes.append(f"{name} draws random numbers that the seed does not control")
         notes += check_seeds(lineup.simulator(name), entropy, sobol=race.sobol)
@@ -236,8 +245,9 @@ def _collect(
     notes, remarks = list(dict.fromkeys(notes)), list(dict.fromkeys(remarks))
     if record is not None:
         notes, remarks = record.add_notes(notes), record.add_notes(remarks, REMARKS)
+        doubts = record.add_notes(doubts, DOUBTS)
     seconds = sum(collector.seconds for collector in collectors.values())
-    return replace(race.result(), seconds=seconds, remarks=tuple(remarks)), notes
+    return replace(race.result(), seconds=seconds, remarks=tuple(remarks)), notes, doubts
 
 
 def piece_round(race: Race, name: str) -> int:
@@ -280,6 +290,6 @@ def read_comparison(path: str | Path) -> Comparison:
         seed=found["seed"],
         reproducible=not notes,
         seconds=sum(piece.seconds for piece in pieces),
-        notes=tuple(notes),
+        notes=(*notes, *found.get(DOUBTS, [])),
         remarks=tuple(found.get(REMARKS, [])),
     )

@@ -160,15 +160,14 @@ def evaluate(
             reseed=reseed,
             components=asked,
         )
-    elif simulator is None and factory.is_in_jax(env):
-        simulator = "jax"
-    if simulator == "jax":
-        factory.refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
+    ends: dict[str, Any] = dict(end_on_truncation=end_on_truncation, reseed=reseed)
+    env, simulator, horizon = factory.resolve_environment(
+        env, horizon, gamma, env_kwargs=env_kwargs, simulator=simulator, **ends
+    )
     if asked is not None and not factory.runs_gymnasium(simulator):
         raise ValueError(
             f"components must come with Gymnasium environments, in this process, in workers or on Ray, got {simulator=}"
         )
-    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, simulator=simulator)
     settings, until = _resolve_strategy(strategy, until, has_critic=critic is not None)
     make = settings.begin if isinstance(settings, Strategy) else settings
     if reward_range is not None and critic is not None:

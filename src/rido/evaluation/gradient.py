@@ -230,7 +230,7 @@ def gradient(
         policy=acting.name,
         seed=entropy,
         seconds=time.perf_counter() - started,
-        warnings=(*dict.fromkeys(notes), *warnings),
+        warnings=(*dict.fromkeys(notes), *acting.warnings, *warnings),
         remarks=(*([acting.normalisation] if acting.normalisation else []), *able.remarks),
     )
 

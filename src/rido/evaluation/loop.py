@@ -165,7 +165,7 @@ def _run(
         notes = record.add_notes(notes)
         record.add_notes(describe(simulator).remarks, REMARKS)
     reproducible = not notes
-    notes += choice.notes
+    notes += [*([] if able.policy is None else able.policy.warnings), *choice.notes]
     collector = Collector(
         simulator,
         horizon=strategy.horizon,

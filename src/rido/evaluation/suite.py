@@ -137,12 +137,12 @@ class Suite:
         if simulator == "ray":
             simulator, workers = ray_simulator(None, workers), 1
         settings: dict[str, Any] = dict(simulator=simulator, workers=workers, step_timeout=step_timeout)
-        settings |= dict(num_envs=num_envs, deterministic=self.deterministic, **({"trust": True} if trust else {}))
         once = cache(pinned)  # an agent on the hub is the same one in all tasks
         agents = {
             task: {name: once(policy) if isinstance(policy, str) else policy for name, policy in found.items()}
             for task, found in self.policies.items()
         }
+        settings |= dict(num_envs=num_envs, deterministic=self.deterministic, trust=trust)
         notes: list[str] = []
         remarks: list[str] = []
         with ExitStack() as stack, Progress(self.budget, shown=progress) as bar:
@@ -187,10 +187,9 @@ def _task(name: str, given: Task | Mapping[str, Any]) -> Task:
             if missing := [key for key in ("env", "gamma") if key not in given]:
                 raise ValueError(f"it must have {missing[0]}")
             given = Task(**given)
-        env = factory.import_environment(given.env)
-        simulator = "jax" if factory.is_in_jax(env) else None
-        limits: dict[str, Any] = dict(env_kwargs=given.env_kwargs, simulator=simulator)
-        horizon = factory.resolve_horizon(env, given.horizon, given.gamma, **limits)
+        env, _, horizon = factory.resolve_environment(
+            given.env, given.horizon, given.gamma, env_kwargs=given.env_kwargs
+        )
     except (TypeError, ValueError) as error:
         raise ValueError(f"task {name}: {error}") from error
     return replace(given, env=env, horizon=horizon)

@@ -75,6 +75,12 @@ class SuiteRace:
             raise ValueError(f"policies must be 2 to 100 different ones, got {len(self.names)}: {names!r:.200}")
         if not self.tasks:
             raise ValueError("tasks must be at least 1, got none")
+        raw = [name for name, task in self.tasks.items() if task.reference is None]
+        if 0 < len(raw) < len(self.tasks):
+            raise ValueError(
+                f"reference must be given for all tasks or for none, got none for {raw[0]}: returns and scores from 0 "
+                "to 1 have no mean"
+            )
         self.budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
         self.confidence = checks.probability("confidence", confidence)
         steps = sum(task.steps for task in self.tasks.values())

@@ -120,6 +120,7 @@ class OpenTask:
         if not store.recorded:
             draws = able.policy is not None and not able.policy.reproducible
             notes = [f"{policy} draws random numbers that the seed does not control"] if draws else []
+            notes += [] if able.policy is None else [f"{policy}: {warning}" for warning in able.policy.warnings]
             self._remember(policy, [*notes, *able.check_seeds(trajectory_seeds(self._entropy, 0, 2))])
         return store
 

@@ -64,6 +64,7 @@ class Policy(ABC):
         normalisation: What happens to observations before the policy sees them, where a reader of the result should
             know, such as "observations normalised by vecnormalize.pkl"; else empty.
         remarks: What else such a reader should know.
+        warnings: Why it may not be the agent that was trained.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Policy(ABC):
     remembers: bool = False
     normalisation: str = ""
     remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:

@@ -154,7 +154,9 @@ def is_path(policy: Any) -> bool:
 
 def agent_files(path: Path) -> list[Path]:
     """The existing files of an agent: its own and those beside it that loading it reads."""
-    return [file for file in (path, *sb3_zip.statistics_files(path), weights_file(path)) if file.is_file()]
+    statistics = [file for file in sb3_zip.statistics_files(path) if file.is_file()]
+    similar = None if statistics else sb3_zip.similar_file(path)  # a warning names it
+    return [file for file in (path, *statistics, weights_file(path), similar) if file is not None and file.is_file()]
 
 
 def import_attribute(name: str, reference: str) -> Any:

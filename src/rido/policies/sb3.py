@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +56,7 @@ class AgentPolicy(Policy):
         deterministic: As in SB3's ``predict``.
         vecnormalize: Observation statistics the agent was trained with; the model's own if None.
         statistics: Where they come from, or why there are none; the model tells if not given.
+        unused: A file beside the agent that may have the statistics, and is not used.
         name: Name in results; the class of the model if None.
         fingerprint: Digest of the agent's files; that of its networks and statistics if not given.
 
@@ -72,6 +74,7 @@ class AgentPolicy(Policy):
         deterministic: bool = True,
         vecnormalize: Any = None,
         statistics: str = "",
+        unused: str = "",
         name: str | None = None,
         fingerprint: str = "",
     ) -> None:
@@ -84,6 +87,8 @@ class AgentPolicy(Policy):
         self._normalize = normalizer(vecnormalize)
         self.normalisation = describe_normalisation(model, vecnormalize, statistics)
         self.name = type(model).__name__ if name is None else name
+        if vecnormalize is None:
+            self.warnings = missing_normalisation(model, self.name, statistics, unused)
         self._digest = fingerprint
         self._deterministic = deterministic
         self._missing = _missing_zeros(self.name, model.observation_space, observation_space)
@@ -263,6 +268,52 @@ def describe_normalisation(model: Any, vecnormalize: Any = None, statistics: str
     if statistics and vecnormalize is not None and vecnormalize.norm_obs:
         return f"observations normalised by {statistics}"
     return f"observations not normalised ({statistics})" if statistics and _has_floats(model.observation_space) else ""
+
+
+def missing_normalisation(model: Any, name: str = "", statistics: str = "", unused: str = "") -> tuple[str, ...]:
+    """A warning where a model was trained under VecNormalize, or may have been, and comes without.
+
+    Args:
+        model: The model, or its policy.
+        name: Of the agent; the class of the model if not given.
+        statistics: Why there are none; empty where the model was given itself.
+        unused: A file beside the agent that may have the statistics, and is not used.
+    """
+    name = PurePath(name or type(model).__name__).name
+    if not is_model(model) or model.get_vec_normalize_env() is not None:
+        return ()
+    trained, place = saw_normalised(model), f"{unused} to {PurePath(name).stem}/vecnormalize.pkl beside it"
+    if trained:
+        remedy = "put vecnormalize.pkl beside it" if statistics else "load it with env=VecNormalize.load(...)"
+        remedy = f"copy {place}" if unused else remedy
+        return (f"{name} was trained under VecNormalize, and its observations are not normalised now: {remedy}",)
+    if trained is None and unused:
+        return (f"{name} may have been trained under VecNormalize: if so, copy {place}",)
+    return ()
+
+
+def saw_normalised(model: Any) -> bool | None:
+    """Whether a model was trained on normalised observations, by the last one that it saw; None if that does not tell.
+
+    SB3 keeps an earlier observation as the environment gave it, on-policy algorithms only where training had a
+    VecNormalize. This one gives float32, and numbers outside of the bounds of the observation space.
+    """
+    seen, original = getattr(model, "_last_obs", None), getattr(model, "_last_original_obs", None)
+    off_policy = hasattr(model, "replay_buffer")
+    if original is None or (seen is None and off_policy):
+        return None if off_policy or seen is None else False
+    if seen is None:
+        return True
+    spaces = getattr(model.observation_space, "spaces", {"": model.observation_space})
+    parts = [(seen, original)] if "" in spaces else [(seen[key], original[key]) for key in spaces]
+    if not off_policy:  # with rewards alone normalised, float32 does not tell
+        return any(one.dtype == np.float32 for one, _ in parts)
+    bounds = [(getattr(space, "low", -np.inf), getattr(space, "high", np.inf)) for space in spaces.values()]
+    for (one, other), (low, high) in zip(parts, bounds, strict=True):
+        outside = [((numbers < low) | (numbers > high)).any() for numbers in (one, other)]
+        if one.dtype != other.dtype or outside == [True, False]:
+            return True
+    return None
 
 
 def reward_scale(vecnormalize: Any) -> float:

@@ -10,12 +10,15 @@ import base64
 import hashlib
 import importlib
 import json
+import re
 import warnings
 import zipfile
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rido.policies.sb3 import AgentPolicy, agent_policy, check_supported
 from rido.policies.untrusted import (
@@ -31,6 +34,9 @@ from rido.policies.untrusted import (
 
 if TYPE_CHECKING:
     import gymnasium as gym
+
+# In the names of files that may have statistics of observations.
+_STATISTICS = re.compile(r"vec.?norm|normali[sz]|norm.?(stat|obs)|obs.?rms")
 
 # Algorithms are recognised by the attributes that they save; the first one found decides. DDPG is saved as TD3.
 _ALGORITHMS = (
@@ -77,13 +83,8 @@ def load_agent(
     path = _existing(path)
     digest = hashlib.sha256(path.read_bytes())
     model = _load_model(path, trust)
+    vars(model).update(_last_observations(path, _data(path), trust))
     vecnormalize, file = _load_statistics(path, trust)
-    if file is None and _trained_under_vecnormalize(_data(path)):
-        warnings.warn(
-            f"{path.name} was trained under VecNormalize, and its observations are not normalised now: put "
-            "vecnormalize.pkl beside it",
-            stacklevel=2,
-        )
     digest.update(b"" if file is None else file.read_bytes())
     return agent_policy(
         model,
@@ -92,6 +93,7 @@ def load_agent(
         deterministic=deterministic,
         vecnormalize=vecnormalize,
         statistics="no vecnormalize.pkl beside the zip" if file is None else file.name,
+        unused="" if file is not None or (similar := similar_file(path)) is None else similar.name,
         name="/".join(path.parts[-3:]),
         fingerprint=digest.hexdigest(),
     )
@@ -203,9 +205,29 @@ def _load_statistics(path: Path, trust: bool) -> tuple[Any, Path | None]:
     return found, file
 
 
-def _trained_under_vecnormalize(data: Mapping[str, Any]) -> bool:
-    """Whether a zip tells so. On-policy agents keep original observations only then; others keep them always."""
-    return "gae_lambda" in data and data.get("_last_original_obs") is not None
+def similar_file(path: Path) -> Path | None:
+    """A file beside a zip that may have its observation statistics under another name; None if there is none.
+
+    The one with the steps of the zip's name comes first, as SB3's CheckpointCallback writes them.
+    """
+    folders = (path.parent, path.with_suffix(""))
+    found = [file for folder in folders for file in folder.glob("*.pkl") if _STATISTICS.search(file.name.lower())]
+    steps = re.findall(r"\d+", path.stem)
+    found.sort(key=lambda file: (re.findall(r"\d+", file.stem) != steps, file))
+    return found[0] if found else None
+
+
+def _last_observations(path: Path, data: Mapping[str, Any], trust: bool) -> dict[str, Any]:
+    """The last observation that an agent saw, and as its environment gave it; None where it cannot be read."""
+    found: dict[str, Any] = {}
+    for name in ("_last_obs", "_last_original_obs"):
+        value = data.get(name)
+        try:
+            pickled = base64.b64decode(value[":serialized:"]) if isinstance(value, dict) else b""
+            found[name] = unpickle(pickled, path, trust=trust) if pickled else None
+        except Exception:  # of another version of numpy, or not to be trusted
+            found[name] = None if name == "_last_obs" else np.empty(0)
+    return found
 
 
 def _not_an_agent(path: Path, error: Exception) -> ValueError:

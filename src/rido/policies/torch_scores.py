@@ -184,7 +184,7 @@ class AgentScores(TorchPolicy):
         agent = sb3.AgentPolicy(model, observation_space, action_space, deterministic=False)
         actor, values = _Actor(network), agent.value_function()
         super().__init__(actor, observation_space, action_space, prepare=agent.prepare, values=values)
-        self.name, self.normalisation = agent.name, agent.normalisation
+        self.name, self.normalisation, self.warnings = agent.name, agent.normalisation, agent.warnings
 
     def unflatten(self, vector: Floats) -> dict[str, Floats]:
         return {name.removeprefix("policy."): part for name, part in super().unflatten(vector).items()}

@@ -179,6 +179,9 @@ class PolicyInfo(Protocol):
     @property
     def normalisation(self) -> str: ...
 
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
 
 @dataclass(frozen=True)
 class Capabilities:

@@ -58,6 +58,26 @@ def horizon_for(gamma: float, tolerance: float = 1e-3) -> int:
     return max(1, math.ceil(math.log(checks.probability("tolerance", tolerance)) / math.log(gamma)))
 
 
+def resolve_environment(
+    env: Any,
+    horizon: int | None,
+    gamma: float,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    simulator: SimulatorName | Callable[..., Simulator] | None = None,
+    end_on_truncation: bool = False,
+    reseed: bool = True,
+) -> tuple[Any, SimulatorName | Callable[..., Simulator] | None, int]:
+    """Returns environment, simulator and horizon, as evaluations, comparisons, suites and studies understand them."""
+    if simulator != "jax":
+        env = import_environment(env)
+    if simulator is None and is_in_jax(env):
+        simulator = "jax"
+    if simulator == "jax":
+        refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
+    return env, simulator, resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, simulator=simulator)
+
+
 def resolve_horizon(
     env: Any,
     horizon: int | None,

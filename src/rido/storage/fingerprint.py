@@ -92,7 +92,8 @@ def source_fingerprint(reference: str) -> str:
         except importlib.metadata.PackageNotFoundError:
             version = ""
         return fingerprint(reference, version, Path(found.origin).read_bytes())
-    sources, waiting = {}, [importlib.import_module(name).__name__]
+    sources: dict[str, bytes] = {}
+    waiting = [importlib.import_module(name).__name__]
     while waiting:
         module = sys.modules.get(waiting.pop())
         file = getattr(module, "__file__", None) or ""

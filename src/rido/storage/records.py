@@ -31,6 +31,9 @@ REMARKS = "remarks"
 NORMALISATION = "normalisation"
 """Name in the configuration of what was done to the agent's observations."""
 
+DOUBTS = "doubts"
+"""Name in the configuration of a comparison of why policies may not be the agents that were trained."""
+
 REWARD_RANGE = "reward_range"
 """Name in the configuration of the range of rewards that a guaranteed interval was asked for."""
 

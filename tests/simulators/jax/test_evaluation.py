@@ -181,7 +181,7 @@ def test_a_gymnax_environment_is_known_by_itself_with_its_time_limit():
     env, _ = gymnax.make("MountainCar-v0")
     assert factory.resolve_horizon(env, None, 1.0, simulator="jax") == 200
     with pytest.raises(ValueError, match="horizon must be at most the environment's time limit of 200 steps, got 201"):
-        rido.evaluate(env, lambda observation: 0, budget=1000, gamma=0.9, horizon=201)
+        rido.evaluate(env, lambda observation: 0, budget=1000, gamma=0.9, horizon=201, seed=0)
 
 
 def test_brax_with_early_ends_agrees_with_uniform():

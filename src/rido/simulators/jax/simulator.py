@@ -55,6 +55,7 @@ class JaxPolicy:
 
     reproducible = True
     normalisation = ""
+    warnings: tuple[str, ...] = ()
 
     def __init__(self, given: Any) -> None:
         self._given = given

@@ -89,6 +89,7 @@ def deserialize(content: bytes) -> GymnasiumSimulator:
             simulator.policies[name].name = one.name
         if isinstance(one, _SavedModel):
             simulator.policies[name].normalisation = one.normalisation
+            simulator.policies[name].warnings = one.warnings
     return simulator
 
 
@@ -133,6 +134,7 @@ class _SavedModel(_Packed):
     content: bytes
     vecnormalize: Any
     normalisation: str  # of its policy, which a model without its environment does not know
+    warnings: tuple[str, ...]
 
     def load(self, files: ExitStack) -> Any:
         buffers = {"buffer_size": 1, "n_steps": 1}  # only training needs them, and loading allocates them
@@ -153,8 +155,8 @@ def _portable(policy: Any) -> Any:
     if sb3.is_model(policy):
         buffer = io.BytesIO()
         policy.save(buffer)
-        normalisation = sb3.describe_normalisation(policy)
-        return _SavedModel(type(policy), buffer.getvalue(), policy.get_vec_normalize_env(), normalisation)
+        vecnormalize, told = policy.get_vec_normalize_env(), sb3.describe_normalisation(policy)
+        return _SavedModel(type(policy), buffer.getvalue(), vecnormalize, told, sb3.missing_normalisation(policy))
     return policy
 
 

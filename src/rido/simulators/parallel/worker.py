@@ -25,6 +25,7 @@ class RemotePolicy:
     name: str
     reproducible: bool
     normalisation: str
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class RemoteSimulator:
         except BaseException as error:  # sys.exit() must not end the worker, which would be tried again
             return Raised.catch(None, error)
         policies = {
-            name: RemotePolicy(one.name, one.reproducible, one.normalisation)
+            name: RemotePolicy(one.name, one.reproducible, one.normalisation, one.warnings)
             for name, one in simulator.policies.items()
         }
         self._simulator = simulator
