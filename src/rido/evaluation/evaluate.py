@@ -171,7 +171,7 @@ def evaluate(
         )
     horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, in_jax=simulator == "jax")
     settings, until = _resolve_strategy(strategy, until, has_critic=critic is not None)
-    make = settings.begin if isinstance(settings, Strategy) else settings
+    make = settings.begin if isinstance(settings, Strategy) else partial(_begin, settings)
     if reward_range is not None and critic is not None:
         raise ValueError(f"reward_range must come without a critic, whose residual has no range, got {critic!r}")
     checks.choice("starts", starts, get_args(Starts))
@@ -274,6 +274,12 @@ def evaluate(
     finally:
         warnings = close(running)
     return replace(result, warnings=(*result.warnings, *warnings))
+
+
+def _begin(strategy: Callable[..., Strategy], **settings: Any) -> Strategy:
+    """Returns what a function of the user makes."""
+    made: Strategy = checks.instance("strategy", checks.called("strategy", strategy, **settings), Strategy)
+    return made
 
 
 def _resolve_strategy(
