@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -97,9 +96,9 @@ def evaluate(
         reward_range: lowest and highest possible reward. The result then has a ``guaranteed_interval`` too, which holds
             for any such rewards. It is much wider, and not available with a critic.
         budget: transitions to spend; never exceeded. Needed unless there is a ``time_budget``.
-        time_budget: seconds to spend, with all that comes before the first transition. What steps and resets cost is
-            measured first, and plans weigh it; the transitions that this takes are counted. The time may be exceeded a
-            little, because a started trajectory always finishes.
+        time_budget: seconds to spend, from when packages are imported and environments made. What steps and resets cost
+            is measured first, and plans weigh it; the transitions that this takes are counted. The time may be exceeded
+            a little, because a started trajectory always finishes.
         until: stop when the 95% interval is at most this much to either side; the budget is then the most to spend.
             With strategy "adaptive" only.
         max_resets: the most resets that estimate the critic's expectation over first states. There are as many as
@@ -142,7 +141,6 @@ def evaluate(
         >>> result.transitions
         2000
     """
-    started = time.monotonic()
     gammas, asked = check_gammas(gamma), check_components(components)
     gamma = max(gammas)
     if simulator != "jax":
@@ -194,7 +192,6 @@ def evaluate(
                 running,
                 horizon=horizon,
                 seconds=time_budget,
-                started=started,
                 keep_for_resets=critic is not None,
                 seed=seed,
                 before=time_spent(run),
