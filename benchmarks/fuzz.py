@@ -51,6 +51,7 @@ _WORDS = {
     "critic": ("value function",),
     "trajectories": ("rewards",),
     "flat": ("rewards",),
+    "tasks": ("task",),
 }
 
 
@@ -271,8 +272,8 @@ def targets() -> dict[str, Target]:
     """Returns every public function by its name."""
     two = {"a": "random", "b": lambda o: 1}
 
-    def two_rows() -> Any:
-        return batch(rido.Schedule([2, 2]), np.random.default_rng(2))
+    def full(strategy: Any) -> Any:
+        return batch(strategy.ask(), np.random.default_rng(2))
 
     kinds = {"Uniform": (), "Robust": (), "Rido": ("batch", "beta", "delta", "reward_range")}
     kinds["Adaptive"] = ("unbiased", "until", "reset_price", "lockstep")
@@ -298,9 +299,7 @@ def targets() -> dict[str, Target]:
             lambda: {"env": Walk, "gamma": 0.9},
             ("horizon", "weight", "env_kwargs", "reference"),
         ),
-        "allocate": Target(
-            rido.allocate, lambda: {"weights": [3.0, 2.0, 1.0], "budget": 30}, ("costs", "minimum", "history")
-        ),
+        "allocate": Target(rido.allocate, lambda: {"weights": [3.0, 2.0, 1.0], "budget": 30}, ("costs", "minimum")),
         "Race": Target(
             rido.Race,
             lambda: {"names": ["a", "b"], **sized},
@@ -336,10 +335,12 @@ def targets() -> dict[str, Target]:
         "RewardMoments.weights_by_fold": Target(_of(moments, "weights_by_fold"), lambda: {"folds": 2}),
         "Oracle": Target(rido.Oracle, lambda: {"weights": [4.0, 3, 2, 1], **sized}, ("costs",)),
         "Adaptive.change_until": Target(_of(partial(spent, until=1.0), "change_until"), lambda: {"until": 0.5}),
-        "Adaptive.forecast": Target(_of(spent, "forecast"), dict, ("width",)),
+        "Adaptive.forecast": Target(_of(spent, "forecast"), lambda: {"width": 1.0}),
         "Evaluation.interval": Target(_of(evaluation, "interval"), dict, ("confidence",)),
         "Evaluation.intervals": Target(_of(evaluation, "intervals"), dict, ("confidence", "simultaneous")),
-        "Evaluation.confidence_that": Target(_of(evaluation, "confidence_that"), dict, ("below", "above")),
+        "Evaluation.confidence_that": Target(
+            _of(evaluation, "confidence_that"), lambda: {"below": {"reward": 1.0}}, ("above",)
+        ),
         "Evaluation.plot": Target(_of(evaluation, "plot"), dict, ("ax",), heavy=True),
         "Estimate.interval": Target(lambda **a: evaluation().estimate.interval(**a), dict, ("confidence",)),
         "Estimate.half_width": Target(lambda **a: evaluation().estimate.half_width(**a), dict, ("confidence",)),
@@ -381,12 +382,15 @@ def targets() -> dict[str, Target]:
         found[f"{name}.change_budget"] = Target(_of(partial(spent, kind), "change_budget"), lambda: {"budget": 80})
         found[f"{name}.tell"] = Target(
             _of(lambda kind=kind: asked(kind(**sized)), "tell"),
-            lambda: {"trajectories": two_rows()},
+            lambda kind=kind: {"trajectories": full(kind(**sized))},
         )
         found[f"{name}.variance"] = Target(_of(partial(spent, kind), "variance"), lambda: {"weights": [4.0, 3, 2, 1]})
-        found[f"{name}.dealt"] = Target(_of(lambda kind=kind: kind(**sized), "dealt"), lambda: {"lengths": [4]})
+        found[f"{name}.dealt"] = Target(
+            _of(lambda kind=kind: asked(kind(**sized)), "dealt"),
+            lambda kind=kind: {"lengths": kind(**sized).ask().lengths},
+        )
         found[f"{name}.divide"] = Target(
-            _of(lambda kind=kind: kind(**sized), "divide"), dict, ("replicated", "cross_fitted")
+            _of(lambda kind=kind: kind(**{**sized, "budget": 200}), "divide"), dict, ("replicated", "cross_fitted")
         )
         found[f"{name}.serve"] = Target(
             _of(lambda kind=kind: kind(**sized), "serve"), lambda: {"metric": None}, ("leading",)
@@ -439,6 +443,11 @@ def _jax() -> dict[str, Target]:
     def lqg() -> Any:
         return call("lqg")
 
+    def gymnax() -> Any:
+        import gymnax
+
+        return gymnax.make("CartPole-v1")[0]
+
     found = {
         "JaxCritic": (lambda: {"function": lambda o, t: 0.0}, ()),
         "JaxEnv": (
@@ -454,8 +463,8 @@ def _jax() -> dict[str, Target]:
             (),
         ),
         "adapt": (lambda: {"env": lqg()}, ("env_kwargs",)),
-        "from_brax": (lambda: {"env": object()}, ()),
-        "from_gymnax": (lambda: {"env": object()}, ("params",)),
+        "from_brax": (lambda: {"env": lqg()}, ()),
+        "from_gymnax": (lambda: {"env": gymnax()}, ("params",)),
         "lqg": (dict, ("noise",)),
         "navigation": (dict, ("noise",)),
         "navigation_expert": (lambda: {"observation": np.ones(2)}, ()),
@@ -526,7 +535,8 @@ def outcome(call: Call, known: dict[str, Target]) -> tuple[str, str]:
         text = str(error)
         where = traceback.extract_tb(error.__traceback__)[-1]
         said = f"{type(error).__name__}: {text[:300]} [{Path(where.filename).name}:{where.lineno}]"
-        words = [word for name in call.odd for word in (name, name.replace("_", "-"), *_WORDS.get(name, ()))]
+        names = {*target.arguments(), *target.more}
+        words = [word for name in names for word in (name, *_WORDS.get(name, ()))]
         own = Path(where.filename).is_relative_to(_HOME)
         named = isinstance(error, SimulationError) or any(re.search(rf"\b{word}", text) for word in words)
         clean = isinstance(error, _CLEAN) and own and text and "\n" not in text and named
@@ -579,8 +589,8 @@ def page(found: dict[str, Counter[str]], calls: int, seed: int) -> str:
     lines = [
         "# Odd arguments",
         "",
-        f"`python -m benchmarks.fuzz --output results/fuzz.md`: {calls:,} calls with seed {seed}, each with one or two odd",
-        f"arguments of {len(ODD)} kinds. {ended['works']:,} worked, {ended['refused']:,} were refused by rido in one line",
+        f"`python -m benchmarks.fuzz --output results/fuzz.md`: {calls:,} calls with seed {seed}, each with one or two",
+        f"odd arguments of {len(ODD)} kinds. {ended['works']:,} worked, {ended['refused']:,} were refused in one line",
         f"that names an argument, and {ended['raw']:,} ended otherwise.",
         "",
         "| function | calls | worked | refused | raw |",

@@ -233,7 +233,7 @@ def test_budget_scaling(horizon, alpha, seed):
         (dict(weights=[np.inf], budget=5), "weights must be finite, got inf at index 0"),
         (dict(weights=[], budget=5), "weights must be a non-empty one-dimensional array"),
         (dict(weights=[1.0, 1.0], budget=1), r"budget must be at least minimum \* sum\(costs\) = 2, got 1"),
-        (dict(weights=[1.0], budget=5, minimum=-1), "minimum must be at least 0, got -1"),
+        (dict(weights=[1.0], budget=5, minimum=-1), "minimum must be at least 0 and finite, got -1"),
         (dict(weights=[1.0], budget=5, costs=[0.0]), "costs must be positive, got 0.0 at index 0"),
         (dict(weights=[1.0], budget=5, costs=[1.0, 2.0]), "costs must have 1 entries, got 2"),
     ],

@@ -57,12 +57,12 @@ class Compiling(Timed):
         return super().rollout(lengths, seeds)
 
 
-def test_compiling_is_no_cost_of_steps(monkeypatch):
+def test_starting_is_no_cost_of_steps(monkeypatch):
     simulator = Compiling(1e-6, 1e-7)
     monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
     costs = measure_costs(simulator, 1000, 1e9, entropy=3)
     assert simulator.shapes == {(4096, length) for length in (1, 16, 256, 1000)}
-    assert costs.compiling == pytest.approx(20, rel=0.05)
+    assert costs.starting == pytest.approx(20, rel=0.05)
     assert costs.rate(100) == pytest.approx(100 / (1e-6 + 1e-5), rel=1e-2)
     limited = measure_costs(simulator, 1000, 1e9, entropy=3, most=5000)
     assert limited.transitions <= 5000

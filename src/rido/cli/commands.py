@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -12,7 +14,7 @@ from typer.core import TyperGroup
 from rido import __version__
 from rido.cli.card import card_command
 from rido.cli.compare import compare_command
-from rido.cli.console import CommandError, end_stdout, fail, fail_with
+from rido.cli.console import Interrupted, drop_stdout, end_stdout, fail, fail_with
 from rido.cli.envs import envs_command
 from rido.cli.evaluate import evaluate_command
 from rido.cli.plan import plan_command
@@ -21,6 +23,7 @@ from rido.cli.reproduce import reproduce_command
 from rido.cli.study import study_command
 from rido.cli.suite import suite_command
 from rido.cli.watch import watch_command
+from rido.core._path import INTERRUPTED
 
 _UsageError: Any = typer.BadParameter.__base__  # its module is not public
 
@@ -53,7 +56,10 @@ class _Commands(TyperGroup):
                 text = " ".join(error.format_message().split())
                 fail(f'{text.removesuffix(".")} (see "{path} --help")', as_json=as_json)
         except typer.Abort:
-            code = fail_with(CommandError("stopped"), as_json=as_json)
+            code = fail_with(Interrupted("stopped"), as_json=as_json)
+        except BrokenPipeError:  # as in "rido ... | head -1"; the status is that of a program that SIGPIPE ended
+            drop_stdout()
+            code = 141
         except SystemExit:  # completion in the shell
             raise
         except BaseException as error:
@@ -101,5 +107,12 @@ def main() -> None:
     sys.path.append("")  # modules of the working directory, last: none can take the place of an installed one
     try:
         app()
+    except SystemExit as error:
+        if error.code == INTERRUPTED:
+            # CPython forgets the status of a process that was interrupted in code that it had as a string.
+            atexit._run_exitfuncs()
+            end_stdout()
+            os._exit(INTERRUPTED)
+        raise
     finally:
         end_stdout()

@@ -20,6 +20,7 @@ import numpy as np
 import typer
 from numpy.typing import ArrayLike, NDArray
 
+from rido.core._path import INTERRUPTED, stop
 from rido.core.extras import missing_package
 from rido.policies.resolve import is_path
 from rido.policies.sb3_zip import code_needed
@@ -70,6 +71,14 @@ _PLAIN_BAR = "#"
 class CommandError(Exception):
     """What went wrong, in one line, where no message of the error itself would do."""
 
+    code = 1
+
+
+class Interrupted(CommandError):
+    """Ctrl-C, SIGTERM or SIGHUP."""
+
+    code = INTERRUPTED
+
 
 @contextmanager
 def one_line_errors(*, interrupted: str = "stopped") -> Iterator[None]:
@@ -82,11 +91,14 @@ def one_line_errors(*, interrupted: str = "stopped") -> Iterator[None]:
         with _interrupted_by_signals():
             yield
     except KeyboardInterrupt:
-        raise CommandError(interrupted) from None
+        raise Interrupted(interrupted) from None
+    except BrokenPipeError as error:  # not of standard output, which nothing was printed to
+        raise CommandError(str(error)) from error
     except SystemExit as error:
-        by_signal = error.code == signal.SIGTERM  # Ray's handler of SIGTERM exits
+        if error.code == signal.SIGTERM:  # Ray's handler of SIGTERM exits
+            raise Interrupted(interrupted) from None
         text = f"the environment, the policy or a module of theirs called sys.exit({error.code!r:.80})"
-        raise CommandError(interrupted if by_signal else text) from None
+        raise CommandError(text) from None
 
 
 def fail_with(error: BaseException, *, as_json: bool) -> int:
@@ -96,7 +108,7 @@ def fail_with(error: BaseException, *, as_json: bool) -> int:
     text = " ".join((missing_package(error) if isinstance(error, ImportError) else str(error)).split())
     expected = isinstance(error, (CommandError, ValueError, ImportError, OSError, SimulationError))
     fail(text if text and expected else f"{type(error).__name__}: {text}".removesuffix(": "), as_json=as_json)
-    return 1
+    return error.code if isinstance(error, CommandError) else 1
 
 
 def fail(text: str, *, as_json: bool) -> None:
@@ -109,21 +121,27 @@ def fail(text: str, *, as_json: bool) -> None:
 
 @contextmanager
 def _interrupted_by_signals() -> Iterator[None]:
-    """Makes SIGTERM and SIGHUP interrupt as Ctrl-C does, unless somebody else handles or ignores them."""
+    """Makes SIGTERM and SIGHUP interrupt as Ctrl-C does, unless somebody else handles or ignores them.
+
+    A second one ends the process at once.
+    """
 
     def interrupt(*_: object) -> NoReturn:
+        for number in before:
+            signal.signal(number, stop)
         raise KeyboardInterrupt
 
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     here = threading.current_thread() is threading.main_thread()  # only there handlers can be set
-    ours = [number for number in numbers if here and signal.getsignal(number) is signal.SIG_DFL]
-    for number in ours:
+    free = (signal.SIG_DFL, signal.default_int_handler, stop)
+    before = {number: found for number in numbers if here and (found := signal.getsignal(number)) in free}
+    for number in before:
         signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+        for number, found in before.items():
+            signal.signal(number, found)
 
 
 @contextmanager
@@ -147,6 +165,12 @@ def stdout_to_stderr() -> Iterator[None]:
             if kept is not None:
                 os.dup2(kept, 1)
                 os.close(kept)
+
+
+def drop_stdout() -> None:
+    """Drops what is held back for a standard output that nobody reads."""
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
 
 
 def end_stdout() -> None:

@@ -41,7 +41,8 @@ def suite_command(
 ) -> None:
     """Rank policies over several tasks with one budget, and write a leaderboard.
 
-    The same command resumes it. After tasks, policies or the budget have changed, only what is new is simulated.
+    Policies and environments of the file may be "module:attribute", which runs Python code: read a foreign file
+    first. The same command resumes it. After tasks, policies or the budget have changed, only what is new is simulated.
     """
     folder = file.with_suffix("") if output is None else output
     with one_line_errors(interrupted=f"stopped; the same command resumes {folder}"), stdout_to_stderr():

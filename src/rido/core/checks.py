@@ -129,9 +129,33 @@ def function(name: str, value: Any) -> Callable[..., Any]:
     return value  # type: ignore[no-any-return]
 
 
+def called(name: str, value: Callable[..., R], *arguments: Any, **settings: Any) -> R:
+    """Calls a function that the user gave, and blames it for what it raises."""
+    try:
+        return value(*arguments, **settings)
+    except (ValueError, ImportError, OSError, RuntimeError):  # which name what is wrong
+        raise
+    except Exception as error:
+        raise ValueError(f"{name} must not raise an error, but raised {shown(error)}") from error
+
+
+def name_or_function(name: str, value: Any) -> Any:
+    """Returns ``value`` if it is a text or can be called."""
+    return value if isinstance(value, str) else function(name, value)
+
+
+def text(name: str, value: Any) -> str:
+    """Returns ``value`` if it is a text."""
+    return str(instance(name, value, str))
+
+
 def metric(name: str, value: Any) -> str | tuple[float, ...] | None:
     """Returns ``value`` if it is "scaled" or weights."""
-    return value if value is None or value == "scaled" else tuple(finite_vector(name, value).tolist())
+    return (
+        value
+        if value is None or (isinstance(value, str) and value == "scaled")
+        else tuple(finite_vector(name, value).tolist())
+    )
 
 
 def path(name: str, value: Any) -> str | os.PathLike[str]:
@@ -235,5 +259,7 @@ _RULES: dict[str, Rule] = {
     "metric": metric,
     "noise": functools.partial(choice, options=("variance", "deviation")),
     "stop": function,
+    "simulator": name_or_function,
+    "plan_for": text,
 }
 """What an argument must be, by its name."""

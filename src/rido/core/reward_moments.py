@@ -182,6 +182,7 @@ class RewardMoments(Moments):
         return self.over_components(squares), self.over_components(products)
 
     def weights_by_fold(self, folds: int) -> Array:
+        folds = checks.integer("folds", folds, least=1, most=checks.MOST_STEPS)
         self._require_pairs("weights")
         # f_t = sum_i y_it (y_it / (n_t - 1) + 2 sum_{u>t} y_iu / (n_u - 1)) with discounted, centred rewards y.
         weights = np.zeros((folds, self.horizon))

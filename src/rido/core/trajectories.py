@@ -52,6 +52,7 @@ class Trajectories:
         self._set(flat, lengths, steps)
 
     @classmethod
+    @checks.checked()
     def from_flat(
         cls, flat: NDArray[np.float64], lengths: ArrayLike, steps: ArrayLike | None = None, *, copy: bool = True
     ) -> "Trajectories":

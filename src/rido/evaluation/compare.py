@@ -240,7 +240,7 @@ def _collect(
                 if name not in race.racing:
                     notes += lineup.dismiss(name)
             bar.describe(f"{race.leader} leads, {len(race.racing)} of {len(race.names)} are left")
-            if stop is not None and stop(race.result()):
+            if stop is not None and checks.called("stop", stop, race.result()):
                 break
     notes, remarks = list(dict.fromkeys(notes)), list(dict.fromkeys(remarks))
     if record is not None:

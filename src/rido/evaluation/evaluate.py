@@ -96,9 +96,9 @@ def evaluate(
         reward_range: lowest and highest possible reward. The result then has a ``guaranteed_interval`` too, which holds
             for any such rewards. It is much wider, and not available with a critic.
         budget: transitions to spend; never exceeded. Needed unless there is a ``time_budget``.
-        time_budget: seconds to spend, from when the environment is open. What steps and resets cost is measured first,
-            and plans weigh it; the transitions that this takes are counted. The time may be exceeded a little, because
-            a started trajectory always finishes.
+        time_budget: seconds to spend, from when packages are imported and environments made. What steps and resets cost
+            is measured first, and plans weigh it; the transitions that this takes are counted. The time may be exceeded
+            a little, because a started trajectory always finishes.
         until: stop when the 95% interval is at most this much to either side; the budget is then the most to spend.
             With strategy "adaptive" only.
         max_resets: the most resets that estimate the critic's expectation over first states. There are as many as
@@ -169,7 +169,7 @@ def evaluate(
             f"components must come with Gymnasium environments, in this process, in workers or on Ray, got {simulator=}"
         )
     settings, until = _resolve_strategy(strategy, until, has_critic=critic is not None)
-    make = settings.begin if isinstance(settings, Strategy) else settings
+    make = settings.begin if isinstance(settings, Strategy) else partial(_begin, settings)
     if reward_range is not None and critic is not None:
         raise ValueError(f"reward_range must come without a critic, whose residual has no range, got {critic!r}")
     checks.choice("starts", starts, get_args(Starts))
@@ -271,6 +271,12 @@ def evaluate(
     finally:
         warnings = close(running)
     return replace(result, warnings=(*result.warnings, *warnings))
+
+
+def _begin(strategy: Callable[..., Strategy], **settings: Any) -> Strategy:
+    """Returns what a function of the user makes."""
+    made: Strategy = checks.instance("strategy", checks.called("strategy", strategy, **settings), Strategy)
+    return made
 
 
 def _resolve_strategy(

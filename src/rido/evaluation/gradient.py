@@ -205,7 +205,7 @@ def gradient(
     started = time.perf_counter()
     env = factory.import_environment(env)
     if factory.is_simulator(env) or factory.is_in_jax(env):
-        raise ValueError(f"env must be an environment of Gymnasium for a policy gradient, got {env!r:.80}")
+        raise ValueError(f"env must be an environment of Gymnasium for a policy gradient, got {checks.shown(env)}")
     horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs)
     spending = _begin(strategy, horizon, budget, gamma, cross_fitted=baseline is not None)
     if baseline is not None:
@@ -242,7 +242,7 @@ def _begin(strategy: str | Strategy, horizon: int, budget: int, gamma: float, *,
         strategy = STRATEGIES[strategy]()
     if not isinstance(strategy, Strategy) or strategy.begun:
         raise ValueError(
-            f"strategy must be a name, or one that leaves horizon, budget and gamma open, got {strategy!r}"
+            f"strategy must be a name, or one that leaves horizon, budget and gamma open, got {checks.shown(strategy)}"
         )
     if isinstance(strategy, Adaptive) and strategy.until is not None:
         raise ValueError(f"strategy must have until=None: it is about the return, got {strategy.until!r}")

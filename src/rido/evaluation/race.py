@@ -78,10 +78,10 @@ class Race:
         lockstep: int = 0,
     ) -> None:
         self.lockstep = lockstep
-        self.names = tuple(names) if isinstance(names, (list, tuple)) else ()
+        self.names = tuple(names) if isinstance(names, Sequence) else ()
         texts = {name for name in self.names if isinstance(name, str)}
         if not 2 <= len(texts) == len(self.names) <= 100:
-            raise ValueError(f"names must be 2 to 100 different texts, got {checks.shown(names)}")
+            raise ValueError(f"names must be 2 to 100 different ones, got {len(self.names)}: {checks.shown(names)}")
         self.horizon, self.gamma = horizon, gamma
         self.budget = budget
         self.confidence = confidence

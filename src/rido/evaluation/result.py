@@ -116,6 +116,7 @@ class Evaluation:
         """The estimate of each component under each discount; only that of the reward if no other was asked for."""
         return dict(zip(self.labels, self._together.estimates, strict=True))
 
+    @checks.checked()
     def intervals(self, confidence: float = 0.95, *, simultaneous: bool = False) -> dict[str, tuple[float, float]]:
         """Returns an interval for each component.
 

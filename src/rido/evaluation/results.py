@@ -59,7 +59,10 @@ def compare_results(
     """
     if isinstance(files, (str, Path)):
         raise ValueError(f"files must be a list of at least 2 files, got {str(files)!r}")
-    named = files if isinstance(files, Mapping) else named_policies([Path(file) for file in files])
+    named = files
+    if not isinstance(files, Mapping):
+        listed = checks.instance("files", files, list, tuple)
+        named = named_policies([Path(checks.path("files", file)) for file in listed])
     if not 2 <= len(named) <= 100:
         raise ValueError(f"files must be 2 to 100, got {len(named)}: {', '.join(named) or 'none'}")
     recorded = {

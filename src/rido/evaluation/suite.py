@@ -88,8 +88,8 @@ class Suite:
                 ``confidence`` and ``deterministic``; a table ``[tasks.NAME]`` for each task with the fields of
                 :class:`Task`; and a table ``[policies]``. Relative paths start from its folder.
         """
+        checks.path("path", path)
         try:
-            checks.path("path", path)
             content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error

@@ -31,13 +31,13 @@ class Costs:
         per_step: seconds of a step.
         per_reset: seconds of beginning a trajectory.
         transitions: what measuring took.
-        compiling: seconds that rollouts took which were not timed, because programs were compiled for them.
+        starting: seconds of rollouts that were not timed: environments were made, or programs compiled for them.
     """
 
     per_step: float
     per_reset: float
     transitions: int = 0
-    compiling: float = 0.0
+    starting: float = 0.0
 
     @property
     def reset_price(self) -> float:
@@ -77,12 +77,12 @@ def measure_costs(simulator: Simulator, horizon: int, seconds: float, entropy: i
         return batch.transitions, max(time.perf_counter() - started, 1e-9)
 
     # The first rollout makes environments, which is no reset.
-    transitions, compiling = roll_out(1)
+    transitions, starting = roll_out(1)
     rows, length, spent = [], 1, 0.0
     while True:
         if able.lockstep and length > 1:
             taken, seconds_taken = roll_out(length)
-            transitions, compiling = transitions + taken, compiling + seconds_taken
+            transitions, starting = transitions + taken, starting + seconds_taken
         taken, seconds_taken = roll_out(length)
         rows.append([count / seconds_taken, taken / seconds_taken])
         spent += seconds_taken
@@ -97,7 +97,7 @@ def measure_costs(simulator: Simulator, horizon: int, seconds: float, entropy: i
     (per_reset, per_step), _ = nnls(np.array(rows), np.ones(len(rows)))
     if per_step == 0:  # only a single length was measured, or steps cost nothing beside resets
         per_reset, per_step = 0.0, float(np.mean([1 / transitions for _, transitions in rows]))
-    return Costs(float(per_step), float(per_reset), transitions, compiling if able.lockstep else 0.0)
+    return Costs(float(per_step), float(per_reset), transitions, starting)
 
 
 class Clock:
@@ -189,13 +189,14 @@ class TimeBudget:
         before: TimeSpent,
     ) -> TimeBudget:
         """Measures costs, unless the run resumes: then they are those that were measured before."""
-        import scipy.optimize  # noqa: F401  the clock starts after the import
+        import scipy.optimize
+        import scipy.special  # noqa: F401 - what planning imports is no part of the time
 
-        started, costs = time.monotonic(), before.costs
+        costs, started = before.costs, time.monotonic()
         if costs is None:
             measured = None if budget is None else max(2, int(_MEASURED * budget))
             costs = measure_costs(simulator, horizon, _MEASURING * seconds, seed or 0, measured)
-            started += costs.compiling
+            started += costs.starting
         elapsed = before.seconds + time.monotonic() - started
         share = 1 - _RESET_TIME if keep_for_resets else 1.0
         clock = Clock(share * seconds, horizon, elapsed=elapsed)

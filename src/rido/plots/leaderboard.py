@@ -116,16 +116,21 @@ def leaderboard_csv(board: Leaderboard) -> str:
     """Returns a row for each policy over all tasks, with an empty task, and one for each policy in each task."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    cells = {name: _text_cell(name) for name in (*board.ranking, *board.tasks)}
     writer.writerow(["policy", "task", "score", "value", "interval_low", "interval_high", "transitions"])
     for row in board.to_dict()["policies"]:
         ends = (row["interval_low"], row["interval_high"])
-        writer.writerow([row["name"], "", row["score"], "", *ends, row["transitions"]])
+        writer.writerow([cells[row["name"]], "", row["score"], "", *ends, row["transitions"]])
         for task, cell in row["tasks"].items():
             spent = board.rewards[task].transitions_of(row["name"])
-            writer.writerow(
-                [row["name"], task, cell["score"], cell["value"], cell["interval_low"], cell["interval_high"], spent]
-            )
+            numbers = (cell[name] for name in ("score", "value", "interval_low", "interval_high"))
+            writer.writerow([cells[row["name"]], cells[task], *numbers, spent])
     return text.getvalue()
+
+
+def _text_cell(name: str) -> str:
+    """Returns a name behind a quote where a spreadsheet would take it for a formula."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
 
 
 def _links(board: Leaderboard) -> dict[str, dict[str, str]]:

@@ -33,7 +33,7 @@ def named_policies(policies: Mapping[str, Any] | Sequence[Any] | str | Path) -> 
     else:
         named = _by_name(checks.instance("policies", policies, list, tuple))
     if not 2 <= len(named) <= 100:
-        raise ValueError(f"policies must be 2 to 100, got {len(named)}: {', '.join(named) or 'none'}")
+        raise ValueError(f"policies must be 2 to 100, got {len(named)}: {checks.shown([*named])}")
     return named
 
 

@@ -7,6 +7,7 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rido.core import checks
 from rido.core.extras import missing_package
 from rido.policies import hub, sb3, sb3_zip
 from rido.policies.base import Policy
@@ -107,7 +108,7 @@ def resolve_policy(
     raise ValueError(
         "policy must be a callable, 'random', 'module:attribute', a torch module, an object with predict(), an SB3 "
         "model, the path of its zip, of an npz or of an ONNX file, 'hf:org/name', or one of "
-        f"{', '.join(shipped_agents())}, got {policy!r}"
+        f"{', '.join(shipped_agents())}, got {checks.shown(policy)}"
     )
 
 

@@ -149,10 +149,18 @@ def simulator_kind(
     if workers != 1 and simulator != "workers":
         raise ValueError(f"workers must be 1 with {named}, got {workers}: {instead}")
     if callable(simulator):
-        return partial(simulator, **timeout) if timeout else simulator
+        return partial(_make, simulator, **timeout)
     module, _, name = _CLASSES[simulator].partition(":")
     kind: Callable[..., Simulator] = getattr(import_module(module), name)
     return partial(kind, workers=workers, **timeout) if simulator == "workers" else partial(kind, **timeout)
+
+
+def _make(simulator: Callable[..., Simulator], env: Any, policy: Any, **settings: Any) -> Simulator:
+    """Returns what a function of the user makes."""
+    made = checks.called("simulator", simulator, env, policy, **settings)
+    if not is_simulator(made):
+        raise ValueError(f"simulator must make an object with a method rollout(), got {checks.shown(made)}")
+    return made
 
 
 def switches_policies(simulator: str | Callable[..., Simulator] | None) -> bool:

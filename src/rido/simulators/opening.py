@@ -11,6 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from rido.core import checks
 from rido.core.extras import import_package_of, missing_package, packages_that_register
 from rido.simulators.environments import Environments, SingleEnvironments, VectorEnvironments
 from rido.simulators.wrappers import Wrappers
@@ -39,7 +40,7 @@ def open_environments(
     if isinstance(env, str):
         return _open_id(env, env_kwargs, num_envs, wrappers)
     if env_kwargs:
-        raise ValueError(f"env_kwargs must come with an environment's id, got {env!r:.80}")
+        raise ValueError(f"env_kwargs must come with an environment's id, got {checks.shown(env)}")
     refuse_others(env)
     if isinstance(env, VectorEnv):
         if (mode := env.metadata.get("autoreset_mode")) != AutoresetMode.DISABLED:
@@ -53,7 +54,9 @@ def open_environments(
     if isinstance(env, gym.Env):
         return SingleEnvironments([env], None, 1, wrappers)
     if not callable(env):
-        raise ValueError(f"env must be an id, a function that makes an environment, or an environment, got {env!r}")
+        raise ValueError(
+            f"env must be an id, a function that makes an environment, or an environment, got {checks.shown(env)}"
+        )
     make = partial(make_environment, env)
     return SingleEnvironments([make()], make, num_envs or _MOST_SINGLE, wrappers)
 
@@ -108,7 +111,7 @@ def make_environment(make: Callable[[], Any]) -> gym.Env[Any, Any]:
         raise ValueError(f"env must make a gymnasium.Env when it is called, but it raised {error!r}") from error
     refuse_others(env)
     if not isinstance(env, gym.Env):
-        raise ValueError(f"env must make a gymnasium.Env when it is called, got {env!r:.80}")
+        raise ValueError(f"env must make a gymnasium.Env when it is called, got {checks.shown(env)}")
     return env
 
 

@@ -18,8 +18,9 @@ def check_request(lengths: ArrayLike, seeds: Sequence[int], horizon: int) -> NDA
     planned = checks.counts("lengths", lengths)
     if not 1 <= planned.min() <= planned.max() <= horizon:
         raise ValueError(f"lengths must be from 1 to the horizon {horizon}, got {planned.min()} to {planned.max()}")
-    if len(seeds) != planned.size:
-        raise ValueError(f"seeds must be one for each of {planned.size} trajectories, got {len(seeds)}")
+    known = seeds if isinstance(seeds, (Sequence, np.ndarray)) and np.ndim(seeds) == 1 else ()
+    if len(known) != planned.size or not all(isinstance(seed, (int, np.integer)) for seed in known):
+        raise ValueError(f"seeds must be an integer for each of {planned.size} trajectories, got {checks.shown(seeds)}")
     return planned
 
 

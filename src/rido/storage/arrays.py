@@ -13,8 +13,6 @@ def read_array(content: bytes) -> NDArray[Any]:
     version = np.lib.format.read_magic(file)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_column, dtype = read_header(file)
-    if dtype.hasobject:
-        raise ValueError(f"arrays must be numbers or text, got {dtype}")
     # A copy, whose memory is aligned and may be written to.
     array = np.frombuffer(content, dtype, offset=file.tell()) if 0 not in shape else np.empty(0, dtype)
     return array.reshape(shape, order="F" if by_column else "C").copy(order="K")

@@ -185,6 +185,9 @@ class Adaptive(Strategy):
         return () if self._asked is None else tuple(Schedule(part) for part in self._parts if part.any())
 
     def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        lengths = checks.counts("lengths", lengths)
+        if self._asked is None or lengths.size != self._asked.trajectories:
+            raise ValueError(f"lengths must be those of the schedule asked for, got {checks.shown(lengths)}")
         before = np.array([counts[0] for counts in self._team_counts()])
         return self.division.deal(_deal(lengths, self._parts), before)
 

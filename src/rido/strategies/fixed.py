@@ -31,6 +31,7 @@ class Oracle(Strategy):
         gamma: discount factor in (0, 1].
     """
 
+    @checks.checked()
     def __init__(
         self,
         *,

@@ -26,4 +26,4 @@ def default_policy(env_id: str, gamma: float, **env_kwargs: Any) -> Callable[[Ar
             return expert
         case "rido/FirstStep-v0" | "rido/LastStep-v0":
             return "random"
-    raise ValueError(f"policy must be given for {env_id}: only {', '.join(ENV_IDS)} have one of their own")
+    raise ValueError(f"env_id must have a policy, as {', '.join(ENV_IDS)} have, got {checks.shown(env_id)}")

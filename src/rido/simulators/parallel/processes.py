@@ -87,13 +87,18 @@ class _WorkerProcess:
 
         ours, theirs = socket.socketpair()
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _WORKER_CODE, str(theirs.fileno()), json.dumps(sys.path)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=None if sys.stderr is None else 2,  # standard output is for results
-                env={**os.environ, **{f"{library}_THREADS": "1" for library in _THREADED_LIBRARIES}},
-            )
+            # A worker inherits what is blocked here: Ctrl-C is for the process that has the run file.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", _WORKER_CODE, str(theirs.fileno()), json.dumps(sys.path)],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=None if sys.stderr is None else 2,  # standard output is for results
+                    env={**os.environ, **{f"{library}_THREADS": "1" for library in _THREADED_LIBRARIES}},
+                )
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self.connection = Connection(ours.detach())
         self.send(content)
 
@@ -131,7 +136,6 @@ def main() -> None:
     import faulthandler
     from multiprocessing.connection import Connection
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that has the run file
     faulthandler.enable()
     connection: Connection = Connection(int(sys.argv[1]))
     try:
