@@ -88,10 +88,10 @@ class Case:
 
     def __init__(self, package, name, policy):
         self.package, self.policy = package, policy
+        self.name = name
         name, _, options = name.partition("?")
         self.kwargs = dict(pair.split("=") for pair in options.split("&")) if options else {}
-        self.jax = package.kind == "jax"
-        self.scalar = True
+        self.jax = package.kind == "gymnax"
         if package.kind == "id":
             self.env, self.given = None, f"{package.module}:{name}" if package.module else name
         else:
@@ -103,7 +103,7 @@ class Case:
         import gymnasium as gym
 
         if self.package.kind == "id":
-            return gym.make(self.given, **self.kwargs)
+            return gym.make(self.given, disable_env_checker=True, **self.kwargs)
         return self.given if self.jax else self.given()
 
     def begin(self):
@@ -123,7 +123,7 @@ class Case:
         self.horizon, self.play = min(limit or self.package.horizon, self.package.horizon), play
         self.asked = "random"
         if self.policy == "rule":
-            self.asked = self.act = rule(zlib.crc32(env.spec.id.encode()), env.observation_space, env.action_space)
+            self.asked = self.act = rule(zlib.crc32(self.name.encode()), env.observation_space, env.action_space)
         else:
             env.action_space.seed(1)
             self.act = lambda observation: env.action_space.sample()

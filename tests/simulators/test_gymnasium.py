@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import PassiveEnvChecker
 
 from environments import Faulty, Mortal
 from rido.simulators import SimulationError, trajectory_seeds
@@ -98,6 +99,15 @@ def test_environments_that_take_32_bits_get_seeds_that_do_not_repeat():
     results = [GymnasiumSimulator(Legacy, act, horizon=10, num_envs=n).starts(seeds) for n in (1, 7)]
     np.testing.assert_array_equal(*results)
     assert np.unique(results[0][:, 1]).size == 40
+
+
+def test_gymnasiums_checker_does_not_mind_a_seed_that_was_too_wide():
+    seeds = trajectory_seeds(3, 0, 4)
+    found = [
+        GymnasiumSimulator(make, act, horizon=10).rollout(np.full(4, 10), seeds).flat
+        for make in (Legacy, lambda: PassiveEnvChecker(Legacy()))
+    ]
+    np.testing.assert_array_equal(*found)
 
 
 def test_a_reset_that_fails_for_another_reason_is_named():

@@ -77,7 +77,7 @@ def test_an_id_that_an_installed_package_registers_gets_the_prefix(tmp_path, mon
         "RobotsReach-v3": "; did you mean own_robots:RobotsReach-v3?",
         "own_games/Go-v1": "; did you mean own_games.envs:own_games/Go-v1?",
         "Pendulem-v1": "; did you mean Pendulum-v1 or phys2d/Pendulum-v0 or InvertedPendulum-v5?",
-        "Nothing-v0": "; where another package registers it, name that first, as in 'package:Nothing-v0'",
+        "Xyzzyxyzzy-v0": "; where another package registers it, name that first, as in 'package:Xyzzyxyzzy-v0'",
     }.items():
         with pytest.raises(ValueError) as refused:
             find_spec(env_id)

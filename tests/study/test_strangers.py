@@ -34,7 +34,7 @@ def test_another_policy_or_another_reward_is_seen(strangers, policy):
     class Other(strangers.Case):
         def begin(self):
             super().begin()
-            self.asked = lambda observation: int(observation[2] + observation[3] > 0)
+            self.asked = lambda observation: [0.9 + observation[0] / 10]
 
     class Costly(strangers.Case):
         def open(self):
@@ -43,7 +43,7 @@ def test_another_policy_or_another_reward_is_seen(strangers, policy):
             env = super().open()
             return env if self.env is None else TransformReward(env, lambda reward: reward - 0.01)
 
-    assert strangers.judge(Other(package, "CartPole-v1", policy))[0] == "WRONG"
-    verdict = strangers.judge(Costly(package, "CartPole-v1", policy))
+    assert strangers.judge(Other(package, "MountainCarContinuous-v0", policy))[0] == "WRONG"
+    verdict = strangers.judge(Costly(package, "MountainCarContinuous-v0", policy))
     assert verdict[0] == "right" and "standard errors" in verdict[1]  # not the same bits, but close
     assert strangers.judge(strangers.Case(package, "CartPol-v1", policy))[0] == "refused"

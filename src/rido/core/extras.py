@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib import import_module, metadata
+from pathlib import Path
 
 _INSTALL = {  # by the name under which it is imported
     "ale_py": "ale-py",
@@ -60,18 +61,15 @@ def packages_that_register(env_id: str) -> list[str]:
     namespace, _, name = env_id.rpartition("/")
     word = "".join(re.findall(r"^[A-Z]+[a-z]{3,}", name))
     likely = [text for text in (re.sub(r"-v\d+$", "", env_id), namespace and f"{namespace}/", word) if text]
-    found: dict[str, int] = {}
+    found: dict[str, int] = {}  # how unlikely a module is
     for package in metadata.distributions():
-        needs = [re.split(r"[^\w-]", need)[0] for need in package.requires or ()]
-        if package.name == "gymnasium" or "gymnasium" not in needs:
+        if package.name == "gymnasium" or not any(re.match(r"gymnasium(?![\w-])", n) for n in package.requires or ()):
             continue
         for file in package.files or ():
-            if file.name in ("__init__.py", "registration.py") and (path := file.locate()).is_file():
+            path = Path(str(file.locate()))
+            if file.name in ("__init__.py", "registration.py") and path.is_file():
                 source = path.read_text(errors="replace")
-                ranks = (place for place, text in enumerate(likely) if f'"{text}' in source or f"'{text}" in source)
-                rank = next(ranks, None)
-                if rank is not None and re.search(r"\bregister\w*\(", source):
-                    module = ".".join(file.parent.parts)
-                    found[module] = min(rank, found.get(module, rank))
-    best = min(found.values(), default=0)
-    return [module for module, rank in sorted(found.items()) if rank == best][:3]
+                ranks = [rank for rank, text in enumerate(likely) if f'"{text}' in source or f"'{text}" in source]
+                if ranks and re.search(r"\bregister\w*\(", source):
+                    found[".".join(file.parent.parts)] = ranks[0]
+    return sorted(module for module, rank in found.items() if rank == min(found.values()))[:3]

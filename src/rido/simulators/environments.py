@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.wrappers import PassiveEnvChecker
 from numpy.typing import NDArray
 
 from rido.policies.observations import has_rows, leaves, take
@@ -17,7 +18,7 @@ from rido.simulators.base import narrow_seed
 from rido.simulators.components import ComponentReader, TransitionFunction, info_of, random_action, row_of
 from rido.simulators.points import PointGenerator, replaced_np_random
 from rido.simulators.protocol import RefusedError, SlotError, check_observation, check_result, slot_error
-from rido.simulators.wrappers import Wrappers
+from rido.simulators.wrappers import Wrappers, layers
 
 Slots = NDArray[np.intp]
 Step = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
@@ -205,6 +206,9 @@ class SingleEnvironments(Environments):
                 return result
             except (ValueError, OverflowError, TypeError):
                 self._takes_wide_seeds = False
+                for layer in layers(env):  # Gymnasium's checker takes a reset that failed for one that it has checked
+                    if isinstance(layer, PassiveEnvChecker):
+                        layer.checked_reset = False
         return env.reset(seed=narrow_seed(seed))
 
     def observe(self, slots: Slots) -> Any:

@@ -70,21 +70,18 @@ def _open_id(env_id: str, env_kwargs: Mapping[str, Any], num_envs: int | None, w
             def make_rows(rows: int) -> VectorEnv[Any, Any, Any]:
                 return gym.make_vec(spec.id, rows, vectorization_mode="vector_entry_point", **env_kwargs)
 
-            env = None
-            with suppress(Exception):  # it may not take the arguments of a single environment
+            with suppress(TypeError):  # of arguments that only the single environment takes
                 env = make_rows(min(most, 2))
-            if env is not None and env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
-                return VectorEnvironments(env, make_rows, most, wrappers)
-            if env is not None:
+                if env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
+                    return VectorEnvironments(env, make_rows, most, wrappers)
                 env.close()
         make = partial(gym.make, spec.id, disable_env_checker=True, **env_kwargs)
         return SingleEnvironments([make()], partial(make_environment, make), num_envs or _MOST_SINGLE, wrappers)
     except gym.error.DependencyNotInstalled as error:
-        line = 'pip install "rido[mujoco]"' if "mujoco" in str(error).lower() else error  # Gymnasium names the package
         if "mujoco_py" in str(error):
-            newest = find_highest_version(spec.namespace, spec.name)
-            newer = f"{env_id.removesuffix(str(spec.version))}{newest}"
-            raise ImportError(f"{env_id} needs mujoco-py, which is no longer maintained: use {newer}") from error
+            newest = env_id.removesuffix(str(spec.version)) + str(find_highest_version(spec.namespace, spec.name))
+            raise ImportError(f"{env_id} needs mujoco-py, which is no longer maintained: use {newest}") from error
+        line = 'pip install "rido[mujoco]"' if "mujoco" in str(error).lower() else error  # it has a line of its own
         raise ImportError(f"{env_id} needs a package that is not installed: {line}") from error
     except TypeError as error:
         raise ValueError(f"env_kwargs must be arguments of {env_id}, got {dict(env_kwargs)!r}: {error}") from error
@@ -158,9 +155,8 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     try:
         spec = gym.spec(name)
     except gym.error.Error:
-        found = [] if module else packages_that_register(name)
-        hint = f"; did you mean {' or '.join(f'{one}:{name}' for one in found)}?" if found else ""
-        hint = hint or did_you_mean(name, gym.registry)
+        found = [f"{one}:{name}" for one in ([] if module else packages_that_register(name))]
+        hint = f"; did you mean {' or '.join(found)}?" if found else did_you_mean(name, gym.registry)
         if not module and not found and ("/" in name or not hint):
             hint += f"; where another package registers it, name that first, as in 'package:{name}'"
         raise ValueError(f"env must be a registered environment, got {env_id!r}{hint}") from None

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -182,6 +183,31 @@ def test_a_gymnax_environment_is_known_by_itself_with_its_time_limit():
     assert factory.resolve_horizon(env, None, 1.0, simulator="jax") == 200
     with pytest.raises(ValueError, match="horizon must be at most the environment's time limit of 200 steps, got 201"):
         rido.evaluate(env, lambda observation: 0, budget=1000, gamma=0.9, horizon=201, seed=0)
+
+
+class Forager:
+    """As Craftax: gymnax's interface, where the parameter of the time limit has another name or does not exist."""
+
+    name = "Forager"
+
+    def __init__(self, **params):
+        self.default_params = SimpleNamespace(**params, replace=lambda **new: SimpleNamespace(**{**params, **new}))
+
+    def reset_env(self, key, params):
+        return jnp.zeros(1), jnp.int32(0)
+
+    def step_env(self, key, state, action, params):
+        ended = state + 1 >= getattr(params, "max_timesteps", 1000)
+        return jnp.ones(1), state + 1, jnp.where(state % 10 == 3, 1.0, 0.5), ended, {}
+
+
+def test_a_time_limit_of_another_name_is_known_and_none_is_needed_with_a_horizon():
+    settings = dict(budget=4000, gamma=1.0, seed=1)
+    assert rido.evaluate(Forager(), lambda observation: 0, horizon=40, **settings).value == pytest.approx(22.0)
+    limited = Forager(max_timesteps=40)
+    assert rido.evaluate(limited, lambda observation: 0, **settings).value == pytest.approx(22.0)
+    with pytest.raises(ValueError, match="horizon must be at most the environment's time limit of 40 steps, got 41"):
+        rido.evaluate(limited, lambda observation: 0, horizon=41, **settings)
 
 
 def test_brax_with_early_ends_agrees_with_uniform():
