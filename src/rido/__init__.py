@@ -28,6 +28,7 @@ from rido.evaluation.evaluate import evaluate
 from rido.evaluation.gradient import Gradient, gradient
 from rido.evaluation.race import Race
 from rido.evaluation.result import Evaluation
+from rido.policies.functions import batched
 from rido.simulators.registration import register_when_imported
 from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
 
@@ -52,6 +53,7 @@ __all__ = [
     "Trajectories",
     "Uniform",
     "allocate",
+    "batched",
     "compare",
     "evaluate",
     "gradient",

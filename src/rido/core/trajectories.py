@@ -92,10 +92,10 @@ class Trajectories:
             object.__setattr__(self, name, array)
 
     @classmethod
-    def _of_checked(
+    def of_checked(
         cls, flat: NDArray[np.float64], lengths: NDArray[np.int64], steps: NDArray[np.int64]
     ) -> "Trajectories":
-        """Returns trajectories of arrays that were checked before."""
+        """Returns trajectories of arrays that were checked before, rewards after early ends being 0."""
         made = cls.__new__(cls)
         made._keep(flat, lengths, steps)
         return made
@@ -127,9 +127,9 @@ class Trajectories:
             start = int(ends[first - 1]) if first else 0
             place = slice(first, first + count)
             flat = self.flat[start : int(ends[first + count - 1])]
-            return Trajectories._of_checked(flat, self.lengths[place], self.steps[place])
+            return Trajectories.of_checked(flat, self.lengths[place], self.steps[place])
         flat = self.flat[np.repeat(rows, self.lengths)]
-        return Trajectories._of_checked(flat, self.lengths[rows], self.steps[rows])
+        return Trajectories.of_checked(flat, self.lengths[rows], self.steps[rows])
 
 
 def concatenate(batches: "list[Trajectories]") -> Trajectories:
@@ -137,7 +137,7 @@ def concatenate(batches: "list[Trajectories]") -> Trajectories:
     if len(batches) == 1:
         return batches[0]
     parts = ([getattr(batch, name) for batch in batches] for name in ("flat", "lengths", "steps"))
-    return Trajectories._of_checked(*map(np.concatenate, parts))
+    return Trajectories.of_checked(*map(np.concatenate, parts))
 
 
 def count_reached(lengths: NDArray[np.int64], horizon: int) -> NDArray[np.int64]:

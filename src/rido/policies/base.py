@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ BLOCK = 8
 _TRIED_BLOCKS = (16, 8, 4)  # rows in one call, tried in this order; larger blocks have less overhead
 
 Generators = Sequence[np.random.Generator]
+
+Actor = Callable[[Any], Any]
+"""What acts in one trajectory: a function of one observation, which returns one action."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Policy(ABC):
         reproducible: Whether a row's action depends only on its observation and its generator. False if it may
             depend on global random state.
         draws: Whether it uses the generators. If not, each of them may be None.
+        in_sequence: Whether it acts on one observation at a time, by :meth:`begin`, in one environment after the other.
+        remembers: Whether it has a memory that :meth:`begin` clears, so that only one trajectory may run at a time.
         normalisation: What happens to observations before the policy sees them, where a reader of the result should
             know, such as "observations normalised by vecnormalize.pkl"; else empty.
     """
@@ -63,6 +68,8 @@ class Policy(ABC):
     name: str
     reproducible: bool = True
     draws: bool = True
+    in_sequence: bool = False
+    remembers: bool = False
     normalisation: str = ""
 
     @property
@@ -81,6 +88,20 @@ class Policy(ABC):
         Returns:
             One action per row.
         """
+
+    def begin(self, generator: Any) -> Actor:
+        """Begin a trajectory; of policies that act in sequence.
+
+        Args:
+            generator: That of the trajectory, None if the policy does not draw.
+
+        Returns:
+            What maps each of its observations, in order, to an action.
+        """
+        raise NotImplementedError
+
+    def learn_from(self, other: Self) -> None:  # noqa: B027 - most have nothing to find out
+        """Take over what another copy found out about how it must be called."""
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
         """Actions as the environment gets them, such as clipped to its bounds."""

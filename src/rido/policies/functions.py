@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, wraps
+from itertools import chain, repeat
+from math import floor
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies.base import BLOCK, Generators, Policy, call_in_blocks, draw
-from rido.policies.observations import leaves, take
+from rido.policies.base import BLOCK, Actor, Generators, Policy, call_in_blocks, draw
+from rido.policies.observations import stack_alike, take
 from rido.policies.tensors import as_array
 from rido.storage.fingerprint import identify
 
@@ -19,19 +23,21 @@ if TYPE_CHECKING:
 
 
 class FunctionPolicy(Policy):
-    """A function of a batch of observations, or of one observation.
+    """A function of one observation, called as its author wrote it, or of a batch of observations.
 
-    A parameter ``generators`` says that it takes a batch and draws random numbers, a parameter ``generator`` that it
-    takes one observation and draws. Of other functions the first call finds it out: one that fails on a batch, or
-    returns another number of actions, but returns an action for one observation, is called row by row from then on.
+    A function takes one observation at a time until it fails on its first one; then it gets batches. A parameter
+    ``generators``, an attribute ``rowwise`` that is True, or :func:`batched` say that it takes batches from the start.
+    A parameter ``generator`` says that it takes one observation and draws random numbers.
 
     Args:
-        function: Called on blocks of ``BLOCK`` observations, on whole batches if its attribute ``rowwise`` is True, or
-            on one observation at a time.
+        function: Called on one observation at a time; or on blocks of ``BLOCK`` observations, or on whole batches if
+            its attribute ``rowwise`` is True.
         action_space: Action space of one environment.
+        owner: The object whose method ``reset`` is called where a trajectory begins, if it has one; that of the
+            function if not given.
     """
 
-    def __init__(self, function: Callable[..., Any], action_space: gym.Space[Any]) -> None:
+    def __init__(self, function: Callable[..., Any], action_space: gym.Space[Any], *, owner: Any = None) -> None:
         self.name = function_name(function)
         self._function = function
         self._space = action_space
@@ -40,48 +46,92 @@ class FunctionPolicy(Policy):
         self._padding_generator = np.random.default_rng(0)
         parameters = function_parameters(function)
         self.draws = not parameters.isdisjoint({"generators", "generator"})
-        self._takes_one: bool | None = None  # None until the first call tells
-        if self.draws or self._rowwise:
-            self._takes_one = "generator" in parameters
+        says = self._rowwise or "generators" in parameters or getattr(function, "takes_batches", False) is True
+        self.in_sequence = not says
+        self._reset = reset_of(_owner(function) if owner is None else owner) if self.in_sequence else None
+        self.remembers = self._reset is not None
+        self._tried = self.draws  # whether it is known to take one observation, if in_sequence
+        self._in_rows = False  # whether that is a batch of one row
+        self._on_one: Exception | None = None  # what it did on one observation, if it takes batches for that reason
 
     @property
     def fingerprint(self) -> str:
         return identify("policy", self._function)
 
+    def begin(self, generator: Any) -> Actor:
+        if self._reset is not None:
+            self._reset()
+        act = self._actor(generator)
+        if self._tried:
+            return act
+
+        def first(observation: Any) -> Any:
+            nonlocal act
+            if self._tried:
+                return act(observation)
+            act, action = self._try(act, observation, generator)
+            return action
+
+        return first
+
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
-        if self._takes_one is None:
-            return self._first_call(observations, generators)
-        act = self._row_by_row if self._takes_one else self._in_blocks
-        return act(observations, generators)
+        if self.in_sequence:
+            try:
+                return one_by_one([self.begin(generator) for generator in generators], observations, self._space)
+            except TakesBatchesError as error:
+                self.take_batches(error)
+        try:
+            actions = self._in_blocks(observations, generators)
+        except Exception as on_batch:
+            if self._on_one is None:
+                raise
+            raise _fails_on_both(on_batch, self._on_one, observations, self._block) from on_batch
+        self._on_one = None
+        return actions
+
+    def take_batches(self, error: TakesBatchesError) -> None:
+        """Take batches from now on, because the function failed on its first observation."""
+        assert isinstance(error.__cause__, Exception)
+        self.in_sequence, self._on_one = False, error.__cause__
+
+    def learn_from(self, other: Self) -> None:
+        self.in_sequence, self._tried, self._in_rows = other.in_sequence, other._tried, other._in_rows
+
+    def _actor(self, generator: Any) -> Actor:
+        """What acts in a trajectory that begins."""
+        function = self._rows_of_one if self._in_rows else self._function_of_one
+        return partial(function, generator=generator) if self.draws else function
+
+    @property
+    def _function_of_one(self) -> Callable[..., Any]:
+        return self._function
 
     def _evaluate(self, observations: Any, **options: Any) -> Any:
         """Call the function; subclasses convert observations and actions here."""
         return self._function(observations, **options)
 
-    def _first_call(self, observations: Any, generators: Generators) -> NDArray[Any]:
-        """Find out whether the function takes a batch or one observation."""
+    def _rows_of_one(self, observation: Any, **options: Any) -> Any:
+        """Act on one observation as a batch of one row."""
+        return check_actions(self._evaluate(stack_alike([observation]), **options), self._space, 1)[0]
+
+    def _try(self, act: Actor, observation: Any, generator: Any) -> tuple[Actor, Any]:
+        """Act on the first observation of all; return what acts from then on, and the action."""
         try:
-            actions = self._in_blocks(observations, generators)
-            if any(leaf.shape[1:2] == (self._block,) for leaf in leaves(observations)):
-                # A function of one observation may then return as many numbers as there are rows.
-                more = take(observations, np.zeros(self._block + 1, dtype=np.intp))
-                self._batch_actions(more, [None] * (self._block + 1))
-            self._takes_one = False
-            return actions
-        except Exception as error:
-            on_batch = error
-        try:
-            actions = self._row_by_row(observations, generators)
+            action = act(observation)
+            one_action(action, self._space)
         except Exception as on_one:
-            if repr(on_one) == repr(on_batch):
-                raise on_batch from None
-            shape = leaves(observations)[0].shape[1:]
-            given = "" if isinstance(observations, (dict, tuple)) else f" of shape {(self._block, *shape)}"
-            told = on_batch if isinstance(on_batch, ActionError) else f"policy raised {on_batch!r} for a batch{given}"
-            instead = str(on_one) if isinstance(on_one, ActionError) else f"raised {on_one!r} for one"
-            raise ActionError(f"{told}, or {instead.removeprefix('policy must return actions ')}") from on_batch
-        self._takes_one = True
-        return actions
+            if not self.remembers:
+                raise TakesBatchesError from on_one
+            if self._reset is not None:
+                self._reset()
+            self._in_rows = True
+            act = self._actor(generator)
+            try:
+                action = act(observation)
+            except Exception as on_batch:
+                raise _fails_on_both(on_batch, on_one, stack_alike([observation]), 1) from on_batch
+        self._tried = True
+        return act, action
 
     def _in_blocks(self, observations: Any, generators: Generators) -> NDArray[Any]:
         rows = len(generators)
@@ -99,12 +149,158 @@ class FunctionPolicy(Policy):
         options = {"generators": generators} if self.draws else {}
         return check_actions(self._evaluate(observations, **options), self._space, len(generators))
 
-    def _row_by_row(self, observations: Any, generators: Generators) -> NDArray[Any]:
-        actions = []
-        for row, generator in enumerate(generators):
-            options = {"generator": generator} if self.draws else {}
-            actions.append(check_actions(self._evaluate(take(observations, row), **options), self._space))
-        return np.stack(actions)
+
+class PredictPolicy(FunctionPolicy):
+    """An object with a method ``predict``, which returns actions, or actions and a state as SB3's does.
+
+    Args:
+        agent: The object.
+        action_space: Action space of one environment.
+        deterministic: Given to ``predict`` if it has a parameter of that name.
+    """
+
+    def __init__(self, agent: Any, action_space: gym.Space[Any], *, deterministic: bool) -> None:
+        parameters = function_parameters(agent.predict)
+        options = {"deterministic": deterministic} if "deterministic" in parameters else {}
+        super().__init__(partial(agent.predict, **options) if options else agent.predict, action_space, owner=agent)
+        self._keeps_state = {"state", "episode_start"} <= parameters
+        self.remembers |= self._keeps_state
+        self.name = function_name(agent)
+
+    def _actor(self, generator: Any) -> Actor:
+        if self._keeps_state:
+            return predicting(self._function, self._space if self._in_rows else None)
+        act = super()._actor(generator)
+        return lambda observation: _alone(act(observation))
+
+    def _evaluate(self, observations: Any, **options: Any) -> Any:
+        return _alone(super()._evaluate(observations, **options))
+
+
+def predicting(predict: Callable[..., Any], rows_of: gym.Space[Any] | None = None) -> Actor:
+    """What acts in one trajectory by SB3's ``predict(observation, state, episode_start)``, which keeps its state.
+
+    Args:
+        predict: The method.
+        rows_of: The action space, if observation and action are batches of one row.
+    """
+    state, starts = None, True
+
+    def act(observation: Any) -> Any:
+        nonlocal state, starts
+        given = observation if rows_of is None else stack_alike([observation])
+        found = predict(given, state=state, episode_start=np.array([starts]))
+        starts = False
+        action, state = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        return action if rows_of is None else check_actions(action, rows_of, 1)[0]
+
+    return act
+
+
+def _alone(found: Any) -> Any:
+    """The actions that ``predict`` returned, without the state that policies of SB3 return with them."""
+    return found[0] if isinstance(found, tuple) and len(found) == 2 and found[1] is None else found
+
+
+def _fails_on_both(on_batch: Exception, on_one: Exception, observations: Any, rows: int) -> Exception:
+    """The error of a function that takes neither a batch nor one observation."""
+    if repr(on_one) == repr(on_batch):
+        return on_batch
+    given = "" if isinstance(observations, (dict, tuple)) else f" of shape {(rows, *np.shape(observations)[1:])}"
+    told = on_batch if isinstance(on_batch, ActionError) else f"policy raised {on_batch!r} for a batch{given}"
+    instead = str(on_one) if isinstance(on_one, ActionError) else f"raised {on_one!r} for one"
+    return ActionError(f"{told}, or {instead.removeprefix('policy must return actions ')}")
+
+
+class TakesBatchesError(Exception):
+    """A function failed on the first observation that it got; the cause is how. It may take batches."""
+
+
+def batched(function: Any) -> Any:
+    """Say that a policy takes batches of observations, one in each row, and returns one action for each row.
+
+    Functions are called with one observation at a time unless they fail on that. One that also works on batches is
+    faster as ``rido.batched(function)``: environments then run side by side, and it acts in all of them at once. It
+    must compute each row from that row alone.
+
+    Args:
+        function: A function of a batch, or an object with ``predict``; also as a decorator, ``@rido.batched``.
+
+    Example:
+        >>> @batched
+        ... def act(observations):
+        ...     return -observations / np.linalg.norm(observations, axis=1, keepdims=True)
+        >>> act(np.array([[3.0, 4.0]]))
+        array([[-0.6, -0.8]])
+    """
+    called = function if callable(function) else function.predict
+
+    @wraps(called, updated=())
+    def on_batches(*arguments: Any, **options: Any) -> Any:
+        return called(*arguments, **options)
+
+    marked: Any = on_batches
+    marked.name, marked.takes_batches = function_name(function), True
+    marked.rowwise = getattr(called, "rowwise", False)
+    return marked
+
+
+def reset_of(owner: Any) -> Callable[[], Any] | None:
+    """The method of a policy that forgets what it saw in the last trajectory; None if it has none."""
+    reset = getattr(owner, "reset", None)
+    gymnasium = sys.modules.get("gymnasium")
+    if not callable(reset) or inspect.isclass(owner) or (gymnasium and isinstance(owner, gymnasium.Env)):
+        return None
+    try:
+        inspect.signature(reset).bind()
+    except ValueError:  # a builtin that does not tell its parameters
+        return reset
+    except TypeError:
+        raise ValueError(
+            f"policy must have a reset() without arguments, which is called where a trajectory begins, got "
+            f"reset{inspect.signature(reset)} of {function_name(owner)}: give the arguments defaults"
+        ) from None
+    return reset
+
+
+def _owner(function: Any) -> Any:
+    """What may have a method ``reset``: the object of a method, or the function itself."""
+    while isinstance(function, partial):
+        function = function.func
+    return function.__self__ if inspect.ismethod(function) else function
+
+
+def one_by_one(actors: Sequence[Actor], observations: Any, space: gym.Space[Any]) -> NDArray[Any]:
+    """The actions of a batch, from one actor for each row, each called with that row's observation."""
+    return np.stack([one_action(act(take(observations, row)), space) for row, act in enumerate(actors)])
+
+
+def one_action(action: Any, space: gym.Space[Any]) -> Any:
+    """An action of one observation as the environment gets it: as it is, if it has the shape of the space.
+
+    Args:
+        action: What a policy returned.
+        space: Action space of one environment.
+
+    Raises:
+        ActionError: It is no action of this space.
+
+    Example:
+        >>> from gymnasium import spaces
+        >>> one_action(np.array([1]), spaces.Discrete(3)), one_action([0.5], spaces.Box(-1, 1, (1,)))
+        (np.int64(1), array([0.5]))
+    """
+    if space.shape is None:  # parts of it may be anything
+        return action
+    if isinstance(action, np.ndarray):
+        if action.shape == space.shape and action.shape and action.dtype.kind in "biuf":
+            return action
+    elif not space.shape and isinstance(action, (int, float, np.integer, np.floating)):
+        return action
+    elif isinstance(action, tuple) and all(isinstance(part, (int, float, np.number)) for part in action):
+        action = list(action)
+    array = check_actions(action, space)
+    return array if space.shape else array.astype(np.int64 if array.dtype.kind == "b" else array.dtype)[()]
 
 
 class ActionError(ValueError):
@@ -167,14 +363,34 @@ class RandomPolicy(Policy):
         self._high = np.asarray(high, dtype=np.float64).ravel()
         self._bounded = bool(np.isfinite(self._low).all() and np.isfinite(self._high).all())
 
+    in_sequence = True
+
+    def begin(self, generator: Any) -> Actor:
+        if not self._bounded:
+            return lambda observation: self(None, [generator])[0]
+        if self._integer and not self._shape:
+            random, whole = generator.random, self._dtype.type
+            low, width = self._low.item(), (self._high - self._low).item()
+            return lambda observation: whole(floor(low + width * random()))
+        actions = self._ahead(generator)
+        return lambda observation: next(actions)
+
+    def _ahead(self, generator: Any) -> Iterator[Any]:
+        """Yield actions that are drawn several at a time, ever more."""
+        for count in chain((4, 16), repeat(64)):
+            yield from self._scaled(generator.random((count, self._low.size)))
+
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         if self._bounded:
-            actions = self._low + (self._high - self._low) * draw("random", generators, self._low.size)
-        else:
-            actions = self._unbounded(generators)
-        if self._integer:
-            actions = np.floor(actions)
-        return actions.astype(self._dtype).reshape(len(generators), *self._shape)
+            return self._scaled(draw("random", generators, self._low.size))
+        return self._as_actions(self._unbounded(generators))
+
+    def _scaled(self, uniforms: NDArray[np.float64]) -> NDArray[Any]:
+        return self._as_actions(self._low + (self._high - self._low) * uniforms)
+
+    def _as_actions(self, numbers: NDArray[np.float64]) -> NDArray[Any]:
+        numbers = np.floor(numbers) if self._integer else numbers
+        return numbers.astype(self._dtype).reshape(-1, *self._shape)
 
     def _unbounded(self, generators: Generators) -> NDArray[np.float64]:
         below, above = np.isfinite(self._low), np.isfinite(self._high)

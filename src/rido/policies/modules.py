@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies.base import steady_block
-from rido.policies.functions import ActionError, FunctionPolicy
+from rido.policies.functions import ActionError, FunctionPolicy, check_actions
+from rido.policies.observations import count
 from rido.policies.tensors import as_array, call_module, evaluation_mode, sampling_from
 
 if TYPE_CHECKING:
@@ -35,13 +37,18 @@ class ModulePolicy(FunctionPolicy):
         super().__init__(module, action_space)
         self._deterministic = deterministic
         self.draws = not deterministic
+        self.in_sequence, self._tried = self.remembers, False
         if self.draws:  # torch draws for one row at a time
-            self._block, self._takes_one = 1, False
+            self._block = 1
             return
         try:
             self._block = steady_block(self._outputs, observation_space)
         except Exception:  # it may take one observation; the first call finds out
-            self._block = 1
+            self._block, self.in_sequence = 1, True
+
+    @property
+    def _function_of_one(self) -> Callable[..., Any]:
+        return self._evaluate
 
     @property
     def fingerprint(self) -> str:
@@ -50,10 +57,11 @@ class ModulePolicy(FunctionPolicy):
 
     def _outputs(self, block: Any, start: int) -> NDArray[Any]:
         output = call_module(self._function, block)
+        check_actions(choose_actions(output, self._space, deterministic=True), self._space, count(block))
         return as_array(getattr(output, "mode", output))
 
     def _evaluate(self, observations: Any, **options: Any) -> Any:
-        with sampling_from(options.get("generators", [])):
+        with sampling_from(options.get("generators", [options["generator"]] if "generator" in options else [])):
             output = call_module(self._function, observations)
             return choose_actions(output, self._space, deterministic=self._deterministic)
 

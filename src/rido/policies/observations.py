@@ -3,7 +3,7 @@
 A batch of texts is a tuple of strings, as Gymnasium has it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -39,6 +39,18 @@ def leaves(observations: Any) -> list[NDArray[Any]]:
 def count(observations: Any) -> int:
     """The number of observations in a batch."""
     return len(leaves(observations)[0])
+
+
+def stack_alike(observations: Sequence[Any]) -> Any:
+    """Make a batch of single observations, in new memory and in the dtype that they have."""
+    first = observations[0]
+    if isinstance(first, Mapping):
+        return {key: stack_alike([observation[key] for observation in observations]) for key in first}
+    if isinstance(first, str):
+        return tuple(observations)
+    if isinstance(first, tuple):
+        return tuple(stack_alike(parts) for parts in zip(*observations, strict=True))
+    return np.stack(observations)
 
 
 def stack(batches: Sequence[Any]) -> Any:

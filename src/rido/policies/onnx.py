@@ -56,6 +56,7 @@ class OnnxPolicy(FunctionPolicy):
         self._output = chosen[0]
         self._deterministic = deterministic
         super().__init__(self._run, action_space)
+        self.in_sequence = False
         self.name = "/".join(path.parts[-3:])
         contents = [file.read_bytes() for file in (path, weights_file(path)) if file.is_file()]
         self._digest = hashlib.sha256(b"".join(contents)).hexdigest()
@@ -67,12 +68,12 @@ class OnnxPolicy(FunctionPolicy):
             names = ", ".join(self._inputs)
             raise ValueError(f"environment must have observations {names} for {self.name}, got {', '.join(parts)}")
         if len(first.shape) > len(parts[first.name].shape or ()) and isinstance(first.shape[0], int):
-            self._block, self._takes_one = first.shape[0], False  # it was exported for batches of this size
+            self._block = first.shape[0]  # it was exported for batches of this size
             return
         try:
             self._block = steady_block(lambda block, start: self._run(block), observation_space)
         except Exception:  # it may take one observation; the first call finds out
-            self._block = 1
+            self._block, self.in_sequence = 1, True
 
     @property
     def fingerprint(self) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rido.core.extras import missing_package
 from rido.policies import hub, sb3, sb3_zip
 from rido.policies.base import Policy
-from rido.policies.functions import FunctionPolicy, RandomPolicy, function_name, function_parameters
+from rido.policies.functions import FunctionPolicy, PredictPolicy, RandomPolicy
 from rido.policies.modules import ModulePolicy
 from rido.policies.npz import MlpPolicy
 from rido.policies.onnx import OnnxPolicy, weights_file
@@ -97,32 +96,12 @@ def resolve_policy(
         if callable(policy):
             return FunctionPolicy(policy, action_space)
         if callable(getattr(policy, "predict", None)):
-            return _from_predict(policy, **spaces, deterministic=deterministic)
+            return PredictPolicy(policy, action_space, deterministic=deterministic)
     raise ValueError(
         "policy must be a callable, 'random', 'module:attribute', a torch module, an object with predict(), an SB3 "
         "model, the path of its zip, of an npz or of an ONNX file, 'hf:org/name', or one of "
         f"{', '.join(shipped_agents())}, got {policy!r}"
     )
-
-
-def _from_predict(
-    agent: Any, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, deterministic: bool
-) -> Policy:
-    """The policy of an object with a method ``predict``."""
-    takes = "deterministic" in function_parameters(agent.predict)
-    predict = partial(agent.predict, deterministic=deterministic) if takes else agent.predict
-
-    def act(observations: Any) -> Any:
-        found = predict(observations)
-        return found[0] if isinstance(found, tuple) and len(found) == 2 and found[1] is None else found
-
-    policy: Policy = (
-        RecurrentFunctionPolicy(predict, observation_space, action_space)
-        if is_recurrent(predict)
-        else FunctionPolicy(act, action_space)
-    )
-    policy.name = function_name(agent)
-    return policy
 
 
 def _from_hub(

@@ -36,6 +36,7 @@ class Environments(ABC):
         calls: steps and resets so far; while it grows, the environments are not stuck.
         slot: the slot whose step or reset was called last.
         components: names of the components of rewards; none where rewards are plain numbers.
+        reader: what reads them.
     """
 
     most: int
@@ -44,11 +45,11 @@ class Environments(ABC):
     slot: int = 0
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
-    _reader: ComponentReader | None = None
+    reader: ComponentReader | None = None
 
     @property
     def components(self) -> tuple[str, ...]:
-        return () if self._reader is None else self._reader.names
+        return () if self.reader is None else self.reader.names
 
     def read_components(self, components: tuple[str, ...] | TransitionFunction | None) -> None:
         """Makes steps return components beside the reward, if some are asked for or the reward is a vector.
@@ -65,7 +66,7 @@ class Environments(ABC):
                 reason = error if isinstance(error, SlotError) else slot_error(0, "step", error)
                 raise ValueError(f"env must take a step, to tell its components, but {reason}") from error
         reader = ComponentReader(components, transition)
-        self._reader = reader if len(reader.names) > 1 else None
+        self.reader = reader if len(reader.names) > 1 else None
 
     def _vector_reward(self) -> bool:
         """Returns whether the environment may have a vector reward."""
@@ -158,6 +159,22 @@ class SingleEnvironments(Environments):
             except (Exception, SystemExit) as error:
                 raise slot_error(slot, "reset", error) from error
 
+    @property
+    def first(self) -> gym.Env[Any, Any]:
+        """The environment of slot 0."""
+        return self._envs[0]
+
+    def begin(self, seed: int | None, start: PointGenerator | None) -> Any:
+        """Starts a new trajectory in slot 0; returns the very observation that the environment returned."""
+        try:
+            env = self._envs[0]
+            result = self._reset(env, seed) if start is None else self._start(env, seed, start)
+            observation, _ = check_result("reset", result)
+            check_observation("reset", observation, self.observation_space)
+            return observation
+        except (Exception, SystemExit) as error:
+            raise slot_error(0, "reset", error) from error
+
     def _start(self, env: gym.Env[Any, Any], seed: int | None, start: PointGenerator) -> tuple[Any, Any]:
         """Resets with the seed, as ever, but a generator of ours stands for np_random meanwhile."""
         if seed is not None and self._takes_wide_seeds is None:
@@ -197,7 +214,7 @@ class SingleEnvironments(Environments):
         return before, action, reward, after, info
 
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
-        reader = self._reader
+        reader = self.reader
         rewards = np.empty(slots.size if reader is None else (slots.size, len(reader.names)))
         terminated, truncated = np.empty((2, slots.size), dtype=np.bool_)
         for row, slot in enumerate(slots.tolist()):
@@ -297,7 +314,7 @@ class VectorEnvironments(Environments):
         return take(self._observations, slots)
 
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
-        reader = self._reader
+        reader = self.reader
         if self._actions is None:
             self._actions = np.repeat(actions[:1], self._env.num_envs, axis=0)
         self._actions[slots] = actions

@@ -13,12 +13,13 @@ import rido.simulators.envs
 from rido.core import checks
 from rido.core.trajectories import Trajectories
 from rido.policies.base import Policies, Policy
+from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError, one_by_one
 from rido.policies.observations import stack, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, Points, Position, SimulationError
 from rido.simulators.components import TransitionFunction, check_components
-from rido.simulators.environments import Environments, Slots
+from rido.simulators.environments import Environments, SingleEnvironments, Slots
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.opening import open_environments
 from rido.simulators.points import PointGenerator, ResetDraws
@@ -26,6 +27,7 @@ from rido.simulators.protocol import SlotError
 from rido.simulators.repeatability import Findings, GlobalState, check_seeds
 from rido.simulators.requests import check_points, check_request
 from rido.simulators.rollout import Rollout
+from rido.simulators.sequence import SequentialRollout
 from rido.simulators.wrappers import Wrappers
 from rido.storage.fingerprint import fingerprint
 
@@ -60,7 +62,7 @@ class EnvironmentsSimulator:
         self._end_on_truncation = end_on_truncation
         self._reseed = reseed
         self._seeded: set[int] = set()  # slots that have had a seed
-        self._rollout: Rollout | None = None
+        self._rollout: Rollout | SequentialRollout | None = None
         self._calling: Literal["reset", "policy", "step"] = "reset"
         self._findings = Findings()
         self._resets, self._seconds = 0, 0.0  # of all rollouts
@@ -126,16 +128,68 @@ class EnvironmentsSimulator:
         calls, slot, rollout = self._envs.calls, self._envs.slot, self._rollout
         if rollout is None:
             return Position(calls, self._calling, slot, 0)
+        if isinstance(rollout, SequentialRollout):
+            return rollout.position(self._resets)
         return Position(calls, self._calling, *rollout.place(slot))
 
-    def _run(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool) -> Rollout:
+    def _run(
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
+    ) -> Rollout | SequentialRollout:
         lengths = check_request(lengths, seeds, self._horizon)
         points = self._check_points(points, lengths.size)
-        slots = self._envs.provide(lengths.size)
-        ends, components = self._end_on_truncation, self._envs.components
-        rollout = Rollout(lengths, seeds, points, slots, end_on_truncation=ends, components=components)
-        self._rollout = rollout
         before, started = GlobalState(), time.perf_counter()
+        rollout: Rollout | SequentialRollout | None = None
+        if self.policy.in_sequence and isinstance(self._envs, SingleEnvironments):
+            rollout = self._in_sequence(lengths, seeds, points, observing=observing)
+        if rollout is None:
+            rollout = self._side_by_side(lengths, seeds, points, observing=observing)
+        self._rollout = None
+        self._notes.update(dict.fromkeys(before.notes()))
+        self._resets += lengths.size
+        self._seconds += time.perf_counter() - started
+        return rollout
+
+    def _in_sequence(
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
+    ) -> SequentialRollout | None:
+        """Runs trajectories one after the other; None if the policy turns out to take batches."""
+        envs, policy = self._envs, self.policy
+        assert isinstance(envs, SingleEnvironments)
+        ends, reader = self._end_on_truncation, envs.reader
+        settings: dict[str, Any] = dict(end_on_truncation=ends, reader=reader, observing=observing)
+        self._rollout = rollout = SequentialRollout(envs.first, policy, lengths, seeds, **settings)
+
+        def start(row: int) -> Any:
+            (seed,) = (seeds[row],) if self._reseed else self._fresh(np.zeros(1, dtype=np.intp), [seeds[row]])
+            if points is None:
+                return envs.begin(seed, None)
+            generator = PointGenerator(points[row], seeds[row])
+            observation = envs.begin(seed, generator)
+            self._draws.add([generator])
+            return observation
+
+        try:
+            rollout.run(start)
+        except TakesBatchesError as error:
+            assert isinstance(policy, FunctionPolicy)
+            policy.take_batches(error)
+            return None
+        return rollout
+
+    def _side_by_side(
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
+    ) -> Rollout:
+        slots = self._envs.provide(1 if self.policy.remembers else lengths.size)
+        ends, components = self._end_on_truncation, self._envs.components
+        rollout = Rollout(
+            lengths,
+            seeds,
+            points,
+            1 if self.policy.remembers else slots,
+            end_on_truncation=ends,
+            components=components,
+        )
+        self._rollout = rollout
         try:
             while rollout.busy.size:
                 if rollout.new.size:
@@ -157,10 +211,6 @@ class EnvironmentsSimulator:
                 rollout.start(finished)
         except SlotError as error:
             raise rollout.failure(error.slot, error.reason) from error.__cause__
-        self._rollout = None
-        self._notes.update(dict.fromkeys(before.notes()))
-        self._resets += lengths.size
-        self._seconds += time.perf_counter() - started
         return rollout
 
     def _check_points(self, points: Points, trajectories: int) -> Points:
@@ -170,16 +220,21 @@ class EnvironmentsSimulator:
 
     def _reset(self, slots: Slots, seeds: Sequence[int], points: Points) -> Sequence[PointGenerator]:
         """Starts new trajectories; returns the generators of their starts if there are points."""
-        fresh: Sequence[int | None] = seeds
-        if not self._reseed:
-            fresh = [None if slot in self._seeded else seed for slot, seed in zip(slots.tolist(), seeds, strict=True)]
-            self._seeded.update(slots.tolist())
+        fresh = self._fresh(slots, seeds)
         if points is None:
             self._envs.reset(slots, fresh)
             return ()
         starts = [PointGenerator(point, seed) for point, seed in zip(points, seeds, strict=True)]
         self._envs.reset(slots, fresh, starts)
         return starts
+
+    def _fresh(self, slots: Slots, seeds: Sequence[int]) -> Sequence[int | None]:
+        """Returns the seeds of resets; None where a sub-environment is not seeded again."""
+        if self._reseed:
+            return seeds
+        fresh = [None if slot in self._seeded else seed for slot, seed in zip(slots.tolist(), seeds, strict=True)]
+        self._seeded.update(slots.tolist())
+        return fresh
 
     def _remarks(self) -> tuple[str, ...]:
         remarks, found = self._envs.remarks(), self._findings
@@ -193,8 +248,15 @@ class EnvironmentsSimulator:
         return tuple(remarks)
 
     def _act(self, observations: Any, rollout: Rollout) -> NDArray[Any]:
-        generators = rollout.generators(self.policy.draws)
+        policy, space = self.policy, self._envs.action_space
         try:
+            if policy.in_sequence and not isinstance(policy, RandomPolicy):
+                try:
+                    return one_by_one(rollout.actors(policy), observations, space)
+                except TakesBatchesError as error:
+                    assert isinstance(policy, FunctionPolicy)
+                    policy.take_batches(error)
+            generators = rollout.generators(self.policy.draws)
             if not isinstance(self.policy, RecurrentPolicy):
                 return self.policy(observations, generators)
             actions, rollout.states = self.policy.step(observations, rollout.states, generators)

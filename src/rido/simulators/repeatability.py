@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from rido.policies.base import Policy
@@ -92,12 +93,14 @@ def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int], points
         if not _same(first, again):
             notes.append("the environment's first observation differs when it is reset with the same seed again")
         rows = np.zeros(_ROWS, dtype=np.intp)
-        actions = [
-            np.asarray(policy(take(again, rows), [np.random.default_rng([seeds[0], 1]) for _ in rows]))
-            for _ in range(_CALLS)
-        ]
-        if policy.reproducible and not all(_same(actions[0], other) for other in actions[1:]):
-            notes.append(f"{policy.name} acts differently when it gets the same observation again")
+        if (tried := _copy(policy)) is not None:
+            actions = [
+                np.asarray(tried(take(again, rows), [np.random.default_rng([seeds[0], 1]) for _ in rows]))
+                for _ in range(_CALLS)
+            ]
+            policy.learn_from(tried)
+            if policy.reproducible and not all(_same(actions[0], other) for other in actions[1:]):
+                notes.append(f"{policy.name} acts differently when it gets the same observation again")
         if seeded > _LONG_RESET:
             started = time.perf_counter()
             envs.reset(np.zeros(1, dtype=np.intp), [None])
@@ -107,6 +110,17 @@ def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int], points
     finally:
         before.restore()
     return Findings(tuple(notes), seeded, unseeded)
+
+
+def _copy(policy: Policy) -> Policy | None:
+    """Returns what can be called without a trace; a copy where a policy may remember its calls, None if it has none."""
+    if not policy.in_sequence:
+        return policy
+    try:
+        copied: Policy = cloudpickle.loads(cloudpickle.dumps(policy))
+    except Exception:
+        return None
+    return copied
 
 
 def _first_observation(envs: Environments, seeds: Sequence[int], points: Points, row: int) -> Any:

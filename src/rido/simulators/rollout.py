@@ -9,10 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories, starts_of
+from rido.policies.base import Actor, Policy
 from rido.policies.observations import stack, take
 from rido.simulators.base import Points, SimulationError
 from rido.simulators.environments import Slots, Step
 from rido.simulators.protocol import SlotError
+
+TIME_LIMIT = (
+    "the environment's time limit cut it before its planned length of {} steps; count that as the end of the episode "
+    "with end_on_truncation=True, make the environment with a longer limit, or ask for a shorter horizon"
+)
 
 
 class Rollout:
@@ -48,6 +54,7 @@ class Rollout:
         self._is_busy = np.zeros(slots, dtype=np.bool_)
         self._generators: dict[int, np.random.Generator] = {}
         self._states: dict[int, Any] = {}  # by trajectory
+        self._actors: dict[int, Actor] = {}
         self._observed: list[tuple[Slots, NDArray[np.int64], Any]] = []  # rows, steps taken, batch
         self._acted: list[tuple[Slots, NDArray[np.int64], NDArray[Any]]] = []
         self.start(np.arange(slots))
@@ -83,12 +90,7 @@ class Rollout:
         if self._end_on_truncation:
             terminated = terminated | truncated
         elif truncated.any() and (cut := truncated & ~terminated & ~complete).any():
-            raise SlotError(
-                int(self.busy[cut][0]),
-                f"the environment's time limit cut it before its planned length of {self._lengths[rows[cut][0]]} "
-                "steps; count that as the end of the episode with end_on_truncation=True, make the environment with a "
-                "longer limit, or ask for a shorter horizon",
-            )
+            raise SlotError(int(self.busy[cut][0]), TIME_LIMIT.format(self._lengths[rows[cut][0]]))
         self.terminated[rows] = terminated
         finished: Slots = self.busy[complete | terminated]
         return finished
@@ -136,6 +138,14 @@ class Rollout:
     @states.setter
     def states(self, states: list[Any]) -> None:
         self._states = dict(zip(self._rows.tolist(), states, strict=True))
+
+    def actors(self, policy: Policy) -> list[Actor]:
+        """Returns what acts in each running trajectory, of a policy that acts on one observation."""
+        if self.new.size:
+            generators = dict(zip(self._rows.tolist(), self.generators(policy.draws), strict=True))
+            kept = {row: self._actors.get(row) for row in self._rows.tolist()}
+            self._actors = {row: act or policy.begin(generators[row]) for row, act in kept.items()}
+        return [self._actors[row] for row in self._rows.tolist()]
 
     def place(self, slot: int) -> tuple[int, int]:
         """Returns the trajectory in a slot and its step."""

@@ -1,0 +1,188 @@
+"""One environment in sequence: trajectories one after the other, as a plain loop runs them.
+
+The policy gets the very observations that the environment returned, and the environment what the policy returned.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.trajectories import Trajectories, starts_of
+from rido.policies.base import Policy
+from rido.policies.functions import TakesBatchesError, one_action
+from rido.policies.observations import stack_alike
+from rido.simulators.base import Position, SimulationError
+from rido.simulators.components import ComponentReader
+from rido.simulators.protocol import SlotError, check_observation, check_result, slot_error
+from rido.simulators.rollout import TIME_LIMIT
+
+
+class SequentialRollout:
+    """One request for trajectories, run one after the other; what it offers is what ``Rollout`` offers.
+
+    Args:
+        env: A Gymnasium environment.
+        policy: What acts in it, in sequence.
+        lengths: Planned length of each trajectory.
+        seeds: Their seeds.
+        end_on_truncation: Whether a truncation ends a trajectory as a termination does.
+        reader: What reads the components of rewards, if they have some.
+        observing: Whether observations and actions are kept.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Policy,
+        lengths: NDArray[np.int64],
+        seeds: Sequence[int],
+        *,
+        end_on_truncation: bool,
+        reader: ComponentReader | None,
+        observing: bool,
+    ) -> None:
+        self._env, self._policy, self._lengths, self._seeds = env, policy, lengths, seeds
+        self._end_on_truncation, self._reader, self._observing = end_on_truncation, reader, observing
+        self._rewards: Any = array("d") if reader is None else []
+        self._steps = np.zeros(lengths.size, dtype=np.int64)
+        self.terminated = np.zeros(lengths.size, dtype=np.bool_)
+        self._seen: list[Any] = []  # observations, if observing
+        self._taken: list[Any] = []  # actions
+        self._row, self._first, self._begun = 0, 0, -1  # trajectory, its first reward, step that was begun last
+
+    def run(self, start: Callable[[int], Any]) -> None:
+        """Runs all trajectories; ``start`` resets the environment for one and returns its first observation."""
+        for row, length in enumerate(self._lengths.tolist()):
+            self._row, self._first, self._begun = row, len(self._rewards), -1
+            try:
+                observation = start(row)
+                self._begun = -2
+                self.terminated[row] = self._run_one(observation, length, self._actor(row))
+            except SlotError as error:
+                self.check()
+                raise self._failure(error.reason) from error.__cause__
+            self._steps[row] = len(self._rewards) - self._first
+        self.check()
+
+    def _actor(self, row: int) -> Callable[[Any], Any]:
+        try:
+            return self._policy.begin(np.random.default_rng([self._seeds[row], 1]) if self._policy.draws else None)
+        except (Exception, SystemExit) as error:
+            raise SlotError(0, f"the policy raised {error!r}") from error
+
+    def _run_one(self, observation: Any, length: int, act: Callable[[Any], Any]) -> bool:
+        """Runs a trajectory that was reset; returns whether it ended for good."""
+        step_env, append, reader, observing = self._env.step, self._rewards.append, self._reader, self._observing
+        space, actions = self._env.observation_space, self._env.action_space
+        shape, action_shape, ndarray = space.shape, actions.shape, np.ndarray
+        known, known_action = observation.__class__, None
+        keeping = observing or (reader is not None and reader.needs_observations)
+        before, ended = None, False
+        for step in range(length):
+            if keeping:
+                before = _copy(observation)
+                if observing:
+                    self._seen.append(before)
+            try:
+                action = act(observation)
+                if action.__class__ is not known_action or (known_action is ndarray and action.shape != action_shape):
+                    given, action = action, one_action(action, actions)
+                    known_action = action.__class__ if action is given else None
+            except TakesBatchesError:
+                raise
+            except (Exception, SystemExit) as error:
+                raise SlotError(0, f"the policy raised {error!r}") from error
+            if observing:
+                self._taken.append(np.array(action))
+            self._begun = step
+            try:
+                result = step_env(action)
+            except (Exception, SystemExit) as error:
+                raise slot_error(0, "step", error) from error
+            try:
+                observation, reward, terminated, truncated, _ = result
+                if reader is not None:
+                    append(reader.read(before, action, reward, observation, result[4]))
+                elif reward.__class__ is ndarray:
+                    append(reward.item())
+                else:
+                    append(reward)
+                if observation.__class__ is not known or (known is ndarray and observation.shape != shape):
+                    check_observation("step", observation, space)
+                    known = observation.__class__
+            except Exception as error:
+                raise _wrong_result(result, error) from error
+            if terminated or truncated:
+                if terminated or self._end_on_truncation:
+                    ended = True
+                    break
+                if step + 1 < length:
+                    raise SlotError(0, TIME_LIMIT.format(length))
+        if observing:
+            self._seen.append(_copy(observation))
+        return ended
+
+    def check(self) -> None:
+        """Raises where a reward is not finite."""
+        rewards = self._array()
+        if math.isfinite(rewards.sum()) or np.isfinite(rewards).all():
+            return
+        first, *column = np.argwhere(~np.isfinite(rewards))[0].tolist()
+        name = f"component {self._reader.names[column[0]]!r}" if self._reader is not None else "reward"
+        ends = np.cumsum(self._steps)
+        row = int(np.searchsorted(ends, first, side="right"))
+        reason = f"the {name} is {rewards[(first, *column)]}"
+        row = min(row, self._row)
+        begins = int(ends[row - 1]) if row else 0
+        raise SimulationError(row, first - begins, int(self._seeds[row]), reason)
+
+    def trajectories(self) -> Trajectories:
+        rewards, lengths, steps = self._array(), self._lengths, self._steps
+        if rewards.shape[0] < lengths.sum():
+            flat = np.zeros((int(lengths.sum()), *rewards.shape[1:]))
+            flat[np.repeat(starts_of(lengths) - starts_of(steps), steps) + np.arange(len(rewards))] = rewards
+            rewards = flat
+        return Trajectories.of_checked(rewards, lengths.copy(), steps)
+
+    def observations(self) -> Any:
+        return stack_alike(self._seen)
+
+    def actions(self) -> NDArray[Any]:
+        return np.stack(self._taken)
+
+    def position(self, resets: int) -> Position:
+        """Returns where the request is; may be called from another thread."""
+        taken, row, begun = len(self._rewards), self._row, self._begun
+        step = max(0, taken - self._first)
+        calling = "reset" if begun == -1 else "step" if begun == step else "policy"
+        return Position(resets + row + taken, calling, row, step)
+
+    def _array(self) -> NDArray[np.float64]:
+        if self._reader is None:
+            return np.frombuffer(self._rewards) if self._rewards else np.zeros(0)
+        return np.array(self._rewards).reshape(-1, len(self._reader.names))
+
+    def _failure(self, reason: str) -> SimulationError:
+        row = self._row
+        return SimulationError(row, len(self._rewards) - self._first, int(self._seeds[row]), reason)
+
+
+def _copy(observation: Any) -> Any:
+    """Returns a copy of an observation, into which environment and policy cannot write."""
+    return observation.copy() if observation.__class__ is np.ndarray else copy.deepcopy(observation)
+
+
+def _wrong_result(result: Any, error: Exception) -> SlotError:
+    """Returns the error of a step whose result could not be used."""
+    try:
+        check_result("step", result)
+    except Exception as refused:
+        error = refused
+    return slot_error(0, "step", error)
