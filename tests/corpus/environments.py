@@ -4,6 +4,7 @@ import functools
 import itertools
 import random
 from collections import deque
+from dataclasses import replace
 from functools import partial
 
 import gymnasium as gym
@@ -12,6 +13,7 @@ from gymnasium import spaces
 from gymnasium.spaces.graph import GraphInstance
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+import rido
 from corpus.plain import Case
 
 INFINITE = dict(low=-np.inf, high=np.inf)
@@ -618,7 +620,7 @@ class OldGenerator(FromZero):
     """numpy's RandomState, made in the constructor."""
 
     def setup(self):
-        self.generator = np.random.RandomState(self.world)  # noqa: NPY002
+        self.generator = np.random.RandomState(self.world)
 
     def drift(self):
         return self.noise * float(self.generator.normal())
@@ -1206,3 +1208,33 @@ case(name="SyncVectorEnv without autoreset", given=lambda world: disabled([parti
 case(name="the same, generators in constructors", given=lambda world: disabled([partial(OwnGenerator, world)] * 4))(
     OwnGenerator
 )
+
+
+# --- The same environments, with a policy that is known to take batches
+
+
+def first_numbers(observations):
+    """Pushes each row towards 0, by the first number that it sees."""
+    while isinstance(observations, (dict, tuple)):
+        observations = next(iter(observations.values())) if isinstance(observations, dict) else observations[0]
+    numbers = np.asarray(observations, dtype=np.float64)
+    return -np.clip(numbers.reshape(len(numbers), -1)[:, :1], -1, 1)
+
+
+def as_rows(observation):
+    """A batch of one observation."""
+    if isinstance(observation, dict):
+        return {key: as_rows(part) for key, part in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(as_rows(part) for part in observation)
+    return np.asarray(observation)[None]
+
+
+def by_rows(policy):
+    return lambda observation: policy(as_rows(observation))[0]
+
+
+for known in list(CASES.values()):
+    CASES[f"{known.name}, batches"] = replace(
+        known, name=f"{known.name}, batches", policy=lambda: rido.batched(first_numbers), act=by_rows
+    )

@@ -99,7 +99,7 @@ def _to_numpy(action: Any, env: Any) -> Any:
     return np.asarray(action).reshape(shape) if np.size(action) == math.prod(shape) else action
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def truth(case: Case, episodes: int, gamma: float) -> tuple[float, float, float]:
     """Mean return of plain loops of this many episodes, its standard error, and the share of returns that repeat."""
     loops = max(2, math.ceil(EPISODES / episodes))

@@ -171,7 +171,7 @@ function("an array of one number", Choose)(lambda o: np.array([0 if o[0] > 0 els
 function("a whole float", Choose)(lambda o: 0.0 if o[0] > 0 else 2.0)
 function("doubles")(lambda o: -o.astype(np.float64) / 3)
 function("half precision")(lambda o: (-o / 3).astype(np.float16))
-function("a row of a batch")(lambda o: (-o[None] / 3))
+function("a row of a batch")(lambda o: -o[None] / 3)
 function("nothing")(lambda o: None)
 function("words", Choose)(lambda o: "left")
 function("a dictionary")(lambda o: {"action": -o})
@@ -633,6 +633,13 @@ def network(torch, *layers):
     return torch.nn.Sequential(torch.nn.Linear(3, 16), *layers, torch.nn.Linear(16, 3), torch.nn.Tanh())
 
 
+GENERATOR = np.random.default_rng(8)
+
+
+def random_actions(observation):
+    return GENERATOR.uniform(-1, 1, 3)
+
+
 torch_case("a network", lambda torch: network(torch, torch.nn.Tanh()))
 torch_case("a network in double precision", lambda torch: network(torch, torch.nn.Tanh()).double())
 torch_case("a network in half precision", lambda torch: network(torch, torch.nn.Tanh()).to(torch.bfloat16),
@@ -765,4 +772,4 @@ def predicts(policy):
 add("an SB3 model", model, act=predicts)
 add("an SB3 model whose predict is overridden", overridden, act=predicts)
 add("predict of an SB3 model in a lambda", lambda: (lambda m: lambda o: m.predict(o, deterministic=True)[0])(model()))
-add('"random"', lambda: "random", act=lambda p: lambda o, g=np.random.default_rng(8): g.uniform(-1, 1, 3))
+add('"random"', lambda: "random", act=lambda p: random_actions)

@@ -146,7 +146,22 @@ class SingleEnvironments(Environments):
             self._envs.append(made := self._make())
             self._wrappers.prepare(made)
         self._grow()
-        return len(self._envs)
+        return min(len(self._envs), self.most)
+
+    def pair(self) -> bool:
+        """Makes two slots for a rehearsal, whatever ``most`` is; returns whether there are two."""
+        while self._make is not None and len(self._envs) < 2:
+            self._envs.append(made := self._make())
+            self._wrappers.prepare(made)
+        self._grow()
+        return len(self._envs) > 1
+
+    def renew(self) -> None:
+        """Puts a fresh environment into slot 0, which has forgotten what was tried in the other one."""
+        if self._make is not None:
+            self._envs[0].close()
+            self._envs[0] = made = self._make()
+            self._wrappers.prepare(made)
 
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
         for row, (slot, seed) in enumerate(zip(slots.tolist(), seeds, strict=True)):
