@@ -37,6 +37,8 @@ class FunctionPolicy(Policy):
             function if not given.
     """
 
+    _keeps_state = False  # whether it is given back the state that it returned
+
     def __init__(self, function: Callable[..., Any], action_space: gym.Space[Any], *, owner: Any = None) -> None:
         self.name = function_name(function)
         self._function = function
@@ -120,7 +122,7 @@ class FunctionPolicy(Policy):
             action = act(observation)
             one_action(action, self._space)
         except Exception as on_one:
-            if not self.remembers:
+            if not self.remembers and not self._keeps_state:
                 raise TakesBatchesError from on_one
             if self._reset is not None:
                 self._reset()
@@ -164,7 +166,6 @@ class PredictPolicy(FunctionPolicy):
         options = {"deterministic": deterministic} if "deterministic" in parameters else {}
         super().__init__(partial(agent.predict, **options) if options else agent.predict, action_space, owner=agent)
         self._keeps_state = {"state", "episode_start"} <= parameters
-        self.remembers |= self._keeps_state
         self.name = function_name(agent)
 
     def _actor(self, generator: Any) -> Actor:

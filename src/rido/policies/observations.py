@@ -11,6 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def has_rows(space: Any) -> bool:
+    """Whether observations of a Gymnasium space have parts of fixed shape, so that batches of them have rows."""
+    parts = getattr(space, "spaces", ())
+    parts = parts.values() if isinstance(parts, Mapping) else parts
+    kinds = {kind.__name__ for kind in type(space).__mro__}
+    return kinds.isdisjoint({"Sequence", "Graph", "OneOf"}) and all(map(has_rows, parts))
+
+
 def take(observations: Any, index: NDArray[np.intp] | int) -> Any:
     """Select rows of a batch into a new batch, or a single row.
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies.base import Generators, Policy, ValueFunction, call_in_blocks, steady_block
+from rido.policies.base import Actor, Generators, Policy, ValueFunction, call_in_blocks, steady_block
+from rido.policies.functions import PredictPolicy, one_by_one
 from rido.policies.networks import Normalizer, numpy_actor
+from rido.policies.observations import stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.sb3_values import numpy_advantages, numpy_values, torch_values, value_kind
 from rido.policies.tensors import sampling_from
@@ -189,11 +191,44 @@ class RecurrentAgentPolicy(RecurrentPolicy, AgentPolicy):
         return np.asarray(actions), tuple(np.moveaxis(part, 1, 0) for part in state)
 
 
+class OwnPredictPolicy(AgentPolicy):
+    """An agent whose ``predict`` is not SB3's: it is called with one observation at a time, as any user's function."""
+
+    in_sequence = True
+
+    def _choose_network(self) -> None:
+        self.draws, self.reproducible = False, self._deterministic
+        self._predicting = PredictPolicy(self.model, self.model.action_space, deterministic=self._deterministic)
+        self.remembers = self._predicting.remembers
+
+    def begin(self, generator: Any) -> Actor:
+        act = self._predicting.begin(generator)
+        if not self._missing and self.vecnormalize is None:
+            return act
+        return lambda observation: act(take(self.prepare(stack_alike([observation])), 0))
+
+    def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
+        return one_by_one([self.begin(None) for _ in generators], observations, self.model.action_space)
+
+    @property
+    def fingerprint(self) -> str:
+        patches = [vars(part).get("predict") for part in (self.model, self._network)]
+        return fingerprint(super().fingerprint, [getattr(patch, "__func__", patch) for patch in patches])
+
+
+def predicts_by_itself(agent: Any) -> bool:
+    """Whether a model, or its policy, has another ``predict`` than SB3's: of its class, or put into the object."""
+    parts = [agent, agent.policy] if is_model(agent) else [agent]
+    own = [next(kind for kind in type(part).__mro__ if "predict" in vars(kind)) for part in parts]
+    packages = {kind.__module__.partition(".")[0] for kind in own}
+    return any("predict" in vars(part) for part in parts) or not packages <= {"stable_baselines3", "sb3_contrib"}
+
+
 def agent_policy(model: Any, *spaces: gym.Space[Any], **settings: Any) -> AgentPolicy:
     """Make the policy of a model; the arguments are those of :class:`AgentPolicy`."""
     network = model.policy if is_model(model) else model
     kind = RecurrentAgentPolicy if ".recurrent." in type(network).__module__ else AgentPolicy
-    return kind(model, *spaces, **settings)
+    return (OwnPredictPolicy if predicts_by_itself(model) else kind)(model, *spaces, **settings)
 
 
 def check_supported(policy_module: str, name: str) -> None:

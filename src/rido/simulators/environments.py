@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from rido.policies.observations import take
+from rido.policies.observations import has_rows, leaves, take
 from rido.simulators.base import narrow_seed
 from rido.simulators.components import ComponentReader, TransitionFunction, info_of, random_action, row_of
 from rido.simulators.points import PointGenerator, replaced_np_random
@@ -22,6 +22,7 @@ from rido.simulators.wrappers import Wrappers
 Slots = NDArray[np.intp]
 Step = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
 
+_CHECKED_RESETS = 8
 _GENERATORS = "reset_generators"  # in the metadata of a VectorEnv: whether reset takes the option of this name
 
 
@@ -37,6 +38,7 @@ class Environments(ABC):
         slot: the slot whose step or reset was called last.
         components: names of the components of rewards; none where rewards are plain numbers.
         reader: what reads them.
+        in_rows: whether observations can be put into a batch, one in each row.
     """
 
     most: int
@@ -46,6 +48,7 @@ class Environments(ABC):
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
     reader: ComponentReader | None = None
+    in_rows: bool = True
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -133,12 +136,14 @@ class SingleEnvironments(Environments):
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space
         self._shape = self.observation_space.shape if isinstance(self.observation_space, gym.spaces.Box) else None
+        self.in_rows = has_rows(self.observation_space)
         self._grow()
 
     def _grow(self) -> None:
         """Makes room for one observation of each environment; what was there is gone."""
         if len(self._batch) < len(self._envs):
             shape, dtype = (len(self._envs), *(self._shape or ())), self.observation_space.dtype
+            dtype = getattr(self._batch, "dtype", dtype)
             self._batch = [None] * len(self._envs) if self._shape is None else np.zeros(shape, dtype)
 
     def provide(self, wanted: int) -> int:
@@ -242,8 +247,14 @@ class SingleEnvironments(Environments):
                 observation, reward, terminated[row], truncated[row], info = result
                 if reader is not None:
                     reward = reader.read(before, actions[row], reward, observation, info)
+                elif type(reward) is np.ndarray:
+                    reward = reward.item()
                 rewards[row] = reward
-                if type(observation) is np.ndarray and observation.shape == self._shape:  # nearly always
+                if (
+                    type(observation) is np.ndarray
+                    and observation.shape == self._shape
+                    and observation.dtype == self._batch.dtype
+                ):  # nearly always
                     self._batch[slot] = observation
                 else:
                     self._keep(slot, "step", observation)
@@ -253,7 +264,13 @@ class SingleEnvironments(Environments):
 
     def _keep(self, slot: int, method: str, observation: Any) -> None:
         check_observation(method, observation, self.observation_space)
-        self._batch[slot] = observation if self._shape is not None else copy.deepcopy(observation)
+        if self._shape is None:
+            self._batch[slot] = copy.deepcopy(observation)
+            return
+        if isinstance(observation, np.ndarray) and observation.dtype != self._batch.dtype:
+            # Some observations are not of the space's dtype: nothing may be cut off.
+            self._batch = self._batch.astype(np.promote_types(observation.dtype, self._batch.dtype))
+        self._batch[slot] = observation
 
     def close(self) -> None:
         self._wrappers.restore()
@@ -284,6 +301,12 @@ class VectorEnvironments(Environments):
         wrappers.prepare(env)
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
+        if not has_rows(self.observation_space):
+            raise ValueError(
+                f"env must be a function that makes a single environment where observations are "
+                f"{self.observation_space}, got a VectorEnv: a batch of them has no rows"
+            )
+        self._unchecked = _CHECKED_RESETS  # resets of some rows in which the others are watched
         self.takes_points = bool(env.metadata.get(_GENERATORS))
         self._use(env)
 
@@ -313,12 +336,22 @@ class VectorEnvironments(Environments):
                 generators[_GENERATORS][slot] = start
         mask = self._ended if self._observations is not None else np.ones(count, dtype=np.bool_)
         mask[slots] = True
+        others = np.flatnonzero(~mask) if self._unchecked else mask[:0]
+        before = copy.deepcopy(take(self._observations, others)) if others.size else None
         self.calls, self.slot = self.calls + 1, int(slots[0])
         try:
             # A new dictionary each time: Gymnasium removes the mask from it.
             result = self._env.reset(seed=all_seeds, options={"reset_mask": mask.copy(), **generators})
             self._observations, _ = check_result("reset", result)
             check_observation("reset", self._observations, self._batch_space)
+            if others.size:
+                self._unchecked -= 1
+                after = take(self._observations, others)
+                if any(not _equal(*pair) for pair in zip(leaves(before), leaves(after), strict=True)):
+                    raise RefusedError(
+                        "the VectorEnv's reset changed observations of rows that options['reset_mask'] leaves out: "
+                        "reset the rows of the mask alone, or give a function that makes a single environment"
+                    )
         except (Exception, SystemExit) as error:
             raise slot_error(int(slots[0]), "reset", error) from error
         for start in starts or ():
@@ -341,6 +374,8 @@ class VectorEnvironments(Environments):
             result = check_result("step", self._env.step(self._actions.copy()))
             self._observations, rewards, terminated, truncated, info = result
             check_observation("step", self._observations, self._batch_space)
+            if np.shape(rewards) == (self._env.num_envs, 1):
+                rewards = np.reshape(rewards, -1)
             if np.ndim(rewards) != 1:
                 raise RefusedError(
                     f"the environment's step returned rewards of shape {np.shape(rewards)}, but a VectorEnv must have "
@@ -383,3 +418,7 @@ class VectorEnvironments(Environments):
 
     def remarks(self) -> list[str]:
         return list(self._wrappers.remarks)
+
+
+def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")

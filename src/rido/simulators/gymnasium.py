@@ -112,6 +112,10 @@ class EnvironmentsSimulator:
         return self._run(lengths, seeds, points, observing=False).trajectories()
 
     def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
+        if not self._envs.in_rows:
+            raise ValueError(
+                f"critic must be left out where observations are {self.observation_space}: a batch of them has no rows"
+            )
         rollout = self._run(lengths, seeds, points, observing=True)
         return Observed(rollout.trajectories(), rollout.observations(), rollout.terminated, rollout.actions())
 
@@ -247,6 +251,8 @@ class EnvironmentsSimulator:
         try:
             rollout.run(start)
         except TakesBatchesError as error:
+            if not envs.in_rows:
+                raise rollout.failure(f"the policy raised {error.__cause__!r}") from error.__cause__
             assert isinstance(policy, FunctionPolicy)
             policy.take_batches(error)
             return None
@@ -255,6 +261,11 @@ class EnvironmentsSimulator:
     def _side_by_side(
         self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
     ) -> Rollout:
+        if not self._envs.in_rows:
+            raise ValueError(
+                f"policy must take one observation at a time where observations are {self.observation_space}, got "
+                f"{self.policy.name}, which takes batches"
+            )
         self._try(seeds)
         alone = self._alone or self.policy.remembers
         slots = self._envs.provide(1 if alone else lengths.size)

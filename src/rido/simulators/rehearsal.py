@@ -61,12 +61,12 @@ ALONE = {
 }
 MIXES = "{} acts differently on several observations at once: it was called with one at a time; " + _PAGE
 MEMORY = (
-    "{} remembers earlier calls, and nothing clears its memory where a trajectory begins: complete episodes ran one after "
-    "the other; give it a method reset() to cut trajectories, see docs/warnings.md#a-policy-with-a-memory"
+    "{} remembers earlier calls, and nothing clears its memory where a trajectory begins: complete episodes ran one "
+    "after the other; give it a method reset() to cut trajectories, see docs/warnings.md#a-policy-with-a-memory"
 )
 WORKERS_COPY = (
-    "workers must be 1 with this environment, whose instances all repeat the same noise: what it does depends on what it "
-    "did before, not on its seed alone (a generator made in its constructor or module, or a state that reset() keeps); "
+    "workers must be 1 with this environment, whose instances all repeat the same noise: what it does depends on what "
+    "it did before, not on its seed alone (a generator made in its constructor or module, or a state that reset() keeps); "
     f"draw from self.np_random, {_PAGE}"
 )
 WORKERS_REMEMBER = (
@@ -78,8 +78,8 @@ ROWS_DIFFER = (
     "that the seed does not control; " + _PAGE
 )
 ROWS_COPY = (
-    "env must seed each row by its own seed, got a VectorEnv whose rows repeat the same noise: seed them in reset(), or "
-    "give a function that makes a single environment"
+    "env must seed each row by its own seed, got a VectorEnv whose rows repeat the same noise: seed them in reset(), "
+    "or give a function that makes a single environment"
 )
 
 Kind = Literal["same", "copies", "differ"]

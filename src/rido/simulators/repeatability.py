@@ -8,6 +8,8 @@ What stays unseen: random numbers that ``step`` alone draws, from a generator of
 does not reach, and state that changes with steps alone. To see those, steps would have to be taken twice.
 """
 
+import copy
+import io
 import random
 import sys
 import time
@@ -19,12 +21,14 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
 from rido.policies.base import Policy
-from rido.policies.observations import take
+from rido.policies.functions import FunctionPolicy, TakesBatchesError, one_action
+from rido.policies.observations import stack_alike, take
 from rido.simulators.base import Points
-from rido.simulators.environments import Environments
+from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.points import PointGenerator
 
 _ROWS, _CALLS = 8, 4  # of the policy: a coin that it tosses for each row shows in all but 1 of 2^24 checks
+_MOST_BYTES = 1 << 25  # of the copy of a policy
 _LONG_RESET = 0.01  # seconds of a reset with a seed, above which one without is taken to compare
 
 
@@ -92,12 +96,8 @@ def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int], points
         seeded = unseeded = float(np.diff(clock).min())  # the other one may have waited for a busy processor
         if not _same(first, again):
             notes.append("the environment's first observation differs when it is reset with the same seed again")
-        rows = np.zeros(_ROWS, dtype=np.intp)
         if (tried := _copy(policy)) is not None:
-            actions = [
-                np.asarray(tried(take(again, rows), [np.random.default_rng([seeds[0], 1]) for _ in rows]))
-                for _ in range(_CALLS)
-            ]
+            actions = [_act(tried, again, seeds[0], envs.action_space) for _ in range(_CALLS)]
             policy.learn_from(tried)
             if policy.reproducible and not all(_same(actions[0], other) for other in actions[1:]):
                 notes.append(f"{policy.name} acts differently when it gets the same observation again")
@@ -112,27 +112,52 @@ def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int], points
     return Findings(tuple(notes), seeded, unseeded)
 
 
+class _Small(io.BytesIO):
+    """A file that takes some bytes only: copies of replay buffers are not worth their time."""
+
+    def write(self, content: Any) -> int:
+        if self.tell() + len(content) > _MOST_BYTES:
+            raise OverflowError
+        return super().write(content)
+
+
 def _copy(policy: Policy) -> Policy | None:
     """Returns what can be called without a trace; a copy where a policy may remember its calls, None if it has none."""
     if not policy.in_sequence:
         return policy
     try:
-        copied: Policy = cloudpickle.loads(cloudpickle.dumps(policy))
+        cloudpickle.dump(policy, file := _Small())
+        copied: Policy = cloudpickle.loads(file.getvalue())
     except Exception:
         return None
     return copied
 
 
+def _act(policy: Policy, observation: Any, seed: int, space: Any) -> list[Any]:
+    """Returns what a policy does at the start of some trajectories that are all the same."""
+    generators = [np.random.default_rng([seed, 1]) for _ in range(_ROWS)]
+    if policy.in_sequence:
+        try:
+            return [one_action(policy.begin(each)(copy.deepcopy(observation)), space) for each in generators]
+        except TakesBatchesError as error:
+            assert isinstance(policy, FunctionPolicy)
+            policy.take_batches(error)
+    return list(policy(stack_alike([observation] * _ROWS), generators))
+
+
 def _first_observation(envs: Environments, seeds: Sequence[int], points: Points, row: int) -> Any:
-    slot, seed = np.zeros(1, dtype=np.intp), seeds[row]
-    envs.reset(slot, [seed], None if points is None else [PointGenerator(points[row], seed)])
-    return envs.observe(slot)
+    seed, start = seeds[row], None if points is None else PointGenerator(points[row], seeds[row])
+    if isinstance(envs, SingleEnvironments):
+        return copy.deepcopy(envs.begin(seed, start))
+    slot = np.zeros(1, dtype=np.intp)
+    envs.reset(slot, [seed], None if start is None else [start])
+    return take(envs.observe(slot), 0)
 
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         return all(_same(part, other[key]) for key, part in one.items())
-    if isinstance(one, tuple):
-        return all(_same(*parts) for parts in zip(one, other, strict=True))
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(_same(*parts) for parts in zip(one, other, strict=True))
     numeric = np.issubdtype(np.asarray(one).dtype, np.number)
     return np.array_equal(one, other, equal_nan=bool(numeric))

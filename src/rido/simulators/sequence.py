@@ -67,7 +67,7 @@ class SequentialRollout:
                 self.terminated[row] = self._run_one(observation, length, self._actor(row))
             except SlotError as error:
                 self.check()
-                raise self._failure(error.reason) from error.__cause__
+                raise self.failure(error.reason) from error.__cause__
             self._steps[row] = len(self._rewards) - self._first
         self.check()
 
@@ -169,7 +169,7 @@ class SequentialRollout:
             return np.frombuffer(self._rewards) if self._rewards else np.zeros(0)
         return np.array(self._rewards).reshape(-1, len(self._reader.names))
 
-    def _failure(self, reason: str) -> SimulationError:
+    def failure(self, reason: str) -> SimulationError:
         row = self._row
         return SimulationError(row, len(self._rewards) - self._first, int(self._seeds[row]), reason)
 
