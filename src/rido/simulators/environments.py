@@ -9,10 +9,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from rido.policies.observations import has_rows, leaves, take
+from rido.policies.observations import has_rows, leaves, stack_alike, take
 from rido.simulators.base import narrow_seed
 from rido.simulators.components import ComponentReader, TransitionFunction, info_of, random_action, row_of
 from rido.simulators.points import PointGenerator, replaced_np_random
@@ -221,8 +221,7 @@ class SingleEnvironments(Environments):
     def observe(self, slots: Slots) -> Any:
         if self._shape is not None:
             return self._batch[slots]
-        batch: Any = create_empty_array(self.observation_space, slots.size)
-        return concatenate(self.observation_space, [self._batch[slot] for slot in slots.tolist()], batch)
+        return stack_alike([self._batch[slot] for slot in slots.tolist()])
 
     def _vector_reward(self) -> bool:
         space = getattr(self._envs[0].unwrapped, "reward_space", None)  # MO-Gymnasium's

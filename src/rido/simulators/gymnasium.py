@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -151,10 +152,8 @@ class EnvironmentsSimulator:
             tried = self.policy.in_sequence and isinstance(self.policy, FunctionPolicy)
             known = False
             if tried and isinstance(envs, SingleEnvironments):
-                try:
+                with suppress(Exception, SystemExit):  # the first trajectory fails in the same way
                     known = remembers(self.policy, first_observations(envs))
-                except (Exception, SystemExit):
-                    pass  # the first trajectory fails in the same way
             if known:
                 self._notes[MEMORY.format(self.policy.name)] = None
             self._memories[name] = known
@@ -178,10 +177,9 @@ class EnvironmentsSimulator:
         found, policy = self.rehearse(seeds), self.policy
         if not policy.in_sequence or not isinstance(self._envs, SingleEnvironments):
             return found, False
-        try:
+        with suppress(Exception, SystemExit):
             return found, remembers(policy, first_observations(self._envs), frozen=False)
-        except (Exception, SystemExit):
-            return found, False
+        return found, False
 
     def follow(self, found: Rehearsal) -> None:
         """Runs trajectories from now on as a rehearsal demands: one after the other where it found a difference."""

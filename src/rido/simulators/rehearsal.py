@@ -9,9 +9,9 @@ whether it does:
 3. the second seed and its actions again, in the environment of play 1, by itself.
 
 Where plays 2 and 3 repeat what was seen before, all is well. Where only play 2 does, environments are alike when they
-are fresh and differ later: several would repeat the same noise, or the same history. Where neither does, environments
-share state, or draw random numbers that no seed controls. A policy that takes batches gets what was seen in one batch,
-and must act as it did on each observation by itself.
+are fresh and differ later: several would repeat the same noise, or the same history. Where neither does, play 1 is
+repeated: environments share a state where it is the same again, or else draw random numbers that no seed controls. A
+policy that takes batches gets what was seen in one batch, and must act as it did on each observation by itself.
 
 What stays unseen: what shows after more steps, and rewards that depend on the clock.
 """
@@ -41,23 +41,25 @@ from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.repeatability import GlobalState
 
 STEPS = 16
-"""Steps of a play; four of them are at most 64 transitions."""
+"""Steps of a play; four plays are 64 transitions, and five 80."""
 
 MOST_CALLS = 100  # of a policy whose memory is tried
 _LATE = 5  # steps after which the second trajectory of play 2 begins
 _TOLERANCE = 1e-5  # relative; side by side, sums may be rounded in another order
 _MIXED = 0.05  # share of rows whose action differs, from which on a batch mixes them: choices between equals may flip
+_STARTS = 8  # first observations on which a memory is tried
 _MOST_OBJECTS = 5000  # of a policy, among which its generators are looked for
 _SECONDS = 0.25  # of trying a policy's memory, which a slow one may not exceed
 
 _PAGE = "see docs/warnings.md#one-environment-at-a-time"
 ALONE = {
-    "copies": "one environment ran at a time, which may take several times as long: what it does depends on what it did "
-    "before, not on its seed alone (a generator made in its constructor, or a state that reset() keeps), so several "
-    f"would repeat the same noise; {_PAGE}",
-    "differ": "one environment ran at a time, which may take several times as long: beside another one, or in another "
-    "instance, the same seed and actions gave another trajectory (a state that instances share, or random numbers that "
-    f"the seed does not control); {_PAGE}",
+    "copies": "one environment ran at a time, which may take several times as long: what it does depends on what it "
+    "did before, not on its seed alone (a generator made in its constructor, or a state that reset() keeps), so "
+    f"several would repeat the same noise; {_PAGE}",
+    "shared": "one environment ran at a time, which may take several times as long: the same seed and actions give "
+    f"another trajectory beside another instance, for instances share a state; {_PAGE}",
+    "differ": "one environment ran at a time, which may take several times as long: the same seed and actions gave "
+    f"another trajectory (random numbers that the seed does not control, or a state that instances share); {_PAGE}",
 }
 MIXES = "{} acts differently on several observations at once: it was called with one at a time; " + _PAGE
 MEMORY = (
@@ -66,8 +68,8 @@ MEMORY = (
 )
 WORKERS_COPY = (
     "workers must be 1 with this environment, whose instances all repeat the same noise: what it does depends on what "
-    "it did before, not on its seed alone (a generator made in its constructor or module, or a state that reset() keeps); "
-    f"draw from self.np_random, {_PAGE}"
+    "it did before, not on its seed alone (a generator made in its constructor or module, or a state that reset() "
+    f"keeps); draw from self.np_random, {_PAGE}"
 )
 WORKERS_REMEMBER = (
     "workers must be 1 with {}, of which each worker would have a copy: it remembers earlier calls, or draws from a "
@@ -82,8 +84,8 @@ ROWS_COPY = (
     "or give a function that makes a single environment"
 )
 
-Kind = Literal["same", "copies", "differ"]
-"""What trajectories depend on: seed and actions; also on what an instance did before; or on something else."""
+Kind = Literal["same", "copies", "shared", "differ"]
+"""What trajectories depend on beside seed and actions: nothing, what an instance did before, others, or chance."""
 
 
 @dataclass(eq=False)
@@ -159,6 +161,11 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
         _play(envs, policy, {0: last}, steps)
         fresh, later = again.same(first), last.same(second)
         kind: Kind = "same" if fresh and later else "copies" if fresh else "differ"
+        if kind == "differ":
+            alone = Play(seeds[0], first.actions)
+            plays.append(alone)
+            _play(envs, policy, {0: alone}, steps)
+            kind = "shared" if alone.same(first) else kind
         mixes = (
             not policy.in_sequence and policy.reproducible and mixes_rows(policy, [*first.seen, *second.seen], seeds)
         )
@@ -321,10 +328,14 @@ def can_pair(envs: Environments) -> bool:
 
 
 def first_observations(envs: SingleEnvironments) -> list[Any]:
-    """Returns some observations that differ: of two resets, or samples of the space."""
-    found = [copy.deepcopy(envs.begin(seed, None)) for seed in (1, 2)]
+    """Returns some observations that differ: of resets, or samples of the space."""
+    found: list[Any] = []
+    ends = time.perf_counter() + _SECONDS / 10
+    for seed in range(_STARTS):
+        if seed < 2 or time.perf_counter() < ends:
+            found.append(copy.deepcopy(envs.begin(seed, None)))
     if close(found[0], found[1]):
         space = copy.deepcopy(envs.observation_space)
         space.seed(1)
-        found[1] = space.sample()
-    return [found[0], found[1], found[1]]
+        found[1:] = [space.sample() for _ in found[1:]]
+    return found
