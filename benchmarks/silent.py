@@ -47,9 +47,9 @@ def table(known):
     sizes = ", ".join(f"{len(cases)} {kind}" for kind, cases in KINDS.items())
     lines += [
         f"{sizes}; of the environments half with a function of one observation, half with one that is said to take",
-        f"batches. A value is right within {MISS:g} standard errors (of result and loop together) of a plain loop written in",
-        "the test, where no return appears twice that is once in the loop. By chance a right case of 40 normal",
-        "trajectories misses in 1 of 3,000; seeds are fixed, so the same cases are right in every run.",
+        f"batches. A value is right within {MISS:g} standard errors (of result and loop together) of a plain loop",
+        "that the test wrote, where no return appears twice that is once in the loop. By chance a right case of 40",
+        "normal trajectories misses in 1 of 3,000; seeds are fixed, so the same cases are right in every run.",
         "",
         "    python benchmarks/silent.py --output results/silent.md",
         "",
@@ -71,7 +71,7 @@ def table(known):
         ]
         grouped = collections.defaultdict(list)
         for key, verdict in verdicts.items():
-            name, kind, each = key.split(" | ", 2)
+            name, _, each = key.split(" | ", 2)
             grouped[each].append((name, verdict))
         for each, found in grouped.items():
             bad = [(name, v) for name, v in found if v[0] != "right"]

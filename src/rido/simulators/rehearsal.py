@@ -49,7 +49,7 @@ _TOLERANCE = 1e-5  # relative; side by side, sums may be rounded in another orde
 _MIXED = 0.05  # share of rows whose action differs, from which on a batch mixes them: choices between equals may flip
 _STARTS = 8  # first observations on which a memory is tried
 _MOST_OBJECTS = 5000  # of a policy, among which its generators are looked for
-_SECONDS = 0.25  # of trying a policy's memory, which a slow one may not exceed
+_SECONDS = 0.25  # of the processor, that trying a memory may take
 
 _PAGE = "see docs/warnings.md#one-environment-at-a-time"
 ALONE = {
@@ -251,15 +251,15 @@ def remembers(policy: Policy, observations: Sequence[Any], calls: int = MOST_CAL
         calls: about so many at most.
         frozen: whether generators that it holds are put back too. In several processes each would have a copy of them.
     """
-    before, ends = GlobalState(), time.perf_counter() + _SECONDS
+    before, ends = GlobalState(), time.process_time() + _SECONDS
     try:
         copied, again = (cloudpickle.loads(cloudpickle.dumps(one)) for one in (policy, observations))
         restore, rounds = _freeze(copied) if frozen else lambda: None, 0
         first: list[Any] = []
         calls_left = calls
-        while calls_left > 0 and (rounds < 2 or time.perf_counter() < ends):
+        while calls_left > 0 and (rounds < 2 or time.process_time() < ends):
             # A round begins after one call more each time, so that no period hides behind its length.
-            for episode in (again[:1] * rounds, again):
+            for episode in (again[-1:] * rounds, again):
                 act = copied.begin(np.random.default_rng(1) if copied.draws else None)
                 actions = []
                 for observation in episode:
@@ -330,9 +330,9 @@ def can_pair(envs: Environments) -> bool:
 def first_observations(envs: SingleEnvironments) -> list[Any]:
     """Returns some observations that differ: of resets, or samples of the space."""
     found: list[Any] = []
-    ends = time.perf_counter() + _SECONDS / 10
+    ends = time.process_time() + _SECONDS / 10
     for seed in range(_STARTS):
-        if seed < 2 or time.perf_counter() < ends:
+        if seed < 2 or time.process_time() < ends:
             found.append(copy.deepcopy(envs.begin(seed, None)))
     if close(found[0], found[1]):
         space = copy.deepcopy(envs.observation_space)
