@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Literal
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -43,13 +43,14 @@ from rido.simulators.repeatability import GlobalState
 STEPS = 16
 """Steps of a play; four plays are 64 transitions, and five 80."""
 
-MOST_CALLS = 100  # of a policy whose memory is tried
+MOST_CALLS = 80  # of a policy whose memory is tried
 _LATE = 5  # steps after which the second trajectory of play 2 begins
 _TOLERANCE = 1e-5  # relative; side by side, sums may be rounded in another order
-_MIXED = 0.05  # share of rows whose action differs, from which on a batch mixes them: choices between equals may flip
+_ROWS = 8  # of a batch in which a policy is tried
+_MIXED = 1 / 8  # share of them whose action may differ: a choice between equals flips by rounding
 _STARTS = 8  # first observations on which a memory is tried
 _MOST_OBJECTS = 5000  # of a policy, among which its generators are looked for
-_SECONDS = 0.25  # of the processor, that trying a memory may take
+_SECONDS = 1.0  # that trying a memory may take
 
 _PAGE = "see docs/warnings.md#one-environment-at-a-time"
 ALONE = {
@@ -111,7 +112,7 @@ class Play:
         """Returns whether both saw and earned the same, but for rounding."""
         if len(self.rewards) != len(other.rewards) or not close(self.rewards, other.rewards):
             return False
-        return all(close(mine, theirs) for mine, theirs in zip(self.seen, other.seen, strict=True))
+        return close(stack(self.seen), stack(other.seen))
 
     @property
     def digest(self) -> str:
@@ -166,9 +167,8 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
             plays.append(alone)
             _play(envs, policy, {0: alone}, steps)
             kind = "shared" if alone.same(first) else kind
-        mixes = (
-            not policy.in_sequence and policy.reproducible and mixes_rows(policy, [*first.seen, *second.seen], seeds)
-        )
+        seen = [*first.seen, *second.seen]
+        mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // _ROWS)])
         found = Rehearsal(kind, again.disturbed, mixes, digest=first.digest)
     except (Exception, SystemExit):
         found = Rehearsal()  # the first trajectory fails in the same way, and its error says where
@@ -229,10 +229,10 @@ def _act(envs: Environments, policy: Policy, play: Play, observation: Any) -> An
     return policy.executed(actions)[0]
 
 
-def mixes_rows(policy: Policy, seen: Sequence[Any], seeds: Sequence[int]) -> bool:
+def mixes_rows(policy: Policy, seen: Sequence[Any]) -> bool:
     """Returns whether a policy acts differently on observations in a batch and one by one."""
     rows = len(seen)
-    generators = lambda: [np.random.default_rng([seeds[0], row]) for row in range(rows)]  # noqa: E731
+    generators = lambda: [np.random.default_rng(row) for row in range(rows)]  # noqa: E731
     together = np.asarray(policy(stack(list(seen)), generators()))
     alone = [policy(one, [generator])[0] for one, generator in zip(seen, generators(), strict=True)]
     differ = [not close(one, other) for one, other in zip(together, alone, strict=True)]
@@ -242,7 +242,7 @@ def mixes_rows(policy: Policy, seen: Sequence[Any], seeds: Sequence[int]) -> boo
 def remembers(policy: Policy, observations: Sequence[Any], calls: int = MOST_CALLS, *, frozen: bool = True) -> bool:
     """Returns whether a policy acts differently on the same observations when it gets them again in the same order.
 
-    The global generators are put back before each call: what they draw is no memory. A copy is called, because calls
+    The global generators are put back before each round: what they draw is no memory. A copy is called, because calls
     change what remembers them.
 
     Args:
@@ -251,21 +251,19 @@ def remembers(policy: Policy, observations: Sequence[Any], calls: int = MOST_CAL
         calls: about so many at most.
         frozen: whether generators that it holds are put back too. In several processes each would have a copy of them.
     """
-    before, ends = GlobalState(), time.process_time() + _SECONDS
+    before, ends = GlobalState(), time.perf_counter() + _SECONDS
     try:
         copied, again = (cloudpickle.loads(cloudpickle.dumps(one)) for one in (policy, observations))
         restore, rounds = _freeze(copied) if frozen else lambda: None, 0
         first: list[Any] = []
         calls_left = calls
-        while calls_left > 0 and (rounds < 2 or time.process_time() < ends):
+        while calls_left > 0 and (rounds < 2 or time.perf_counter() < ends):
             # A round begins after one call more each time, so that no period hides behind its length.
             for episode in (again[-1:] * rounds, again):
+                before.restore()
+                restore()
                 act = copied.begin(np.random.default_rng(1) if copied.draws else None)
-                actions = []
-                for observation in episode:
-                    restore()
-                    before.restore()
-                    actions.append(np.array(act(cloudpickle.loads(cloudpickle.dumps(observation)))))
+                actions = [np.array(act(copy.deepcopy(observation))) for observation in episode]
             first = first or actions
             if any(not close(action, known) for action, known in zip(actions, first, strict=True)):
                 return True
@@ -292,7 +290,7 @@ def _freeze(root: Any) -> Callable[[], None]:
         elif type(thing).__module__ == "torch" and type(thing).__name__ == "Generator":
             found.append(partial(thing.set_state, thing.get_state()))
         elif not isinstance(thing, (ModuleType, type, np.ndarray, str, bytes)):
-            new = [each for each in gc.get_referents(thing) if id(each) not in seen]
+            new = [each for each in _referents(thing) if id(each) not in seen]
             seen.update(map(id, new))
             waiting.extend(new)
 
@@ -301,6 +299,14 @@ def _freeze(root: Any) -> Callable[[], None]:
             put_back()
 
     return restore
+
+
+def _referents(thing: Any) -> list[Any]:
+    """Returns what an object refers to; of the globals of a function only those that it names."""
+    if not isinstance(thing, FunctionType):
+        return gc.get_referents(thing)
+    named = [thing.__globals__[name] for name in thing.__code__.co_names if name in thing.__globals__]
+    return [*named, thing.__closure__, thing.__defaults__, thing.__kwdefaults__, thing.__dict__]
 
 
 def close(one: Any, other: Any) -> bool:
@@ -330,9 +336,9 @@ def can_pair(envs: Environments) -> bool:
 def first_observations(envs: SingleEnvironments) -> list[Any]:
     """Returns some observations that differ: of resets, or samples of the space."""
     found: list[Any] = []
-    ends = time.process_time() + _SECONDS / 10
+    ends = time.perf_counter() + _SECONDS / 20
     for seed in range(_STARTS):
-        if seed < 2 or time.process_time() < ends:
+        if seed < 2 or time.perf_counter() < ends:
             found.append(copy.deepcopy(envs.begin(seed, None)))
     if close(found[0], found[1]):
         space = copy.deepcopy(envs.observation_space)
