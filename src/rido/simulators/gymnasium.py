@@ -20,20 +20,18 @@ from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import Capabilities, Observed, Points, Position, SimulationError
 from rido.simulators.components import TransitionFunction, check_components
-from rido.simulators.environments import Environments, SingleEnvironments, Slots, VectorEnvironments
+from rido.simulators.environments import Environments, SingleEnvironments, Slots
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.opening import open_environments
 from rido.simulators.points import PointGenerator, ResetDraws
 from rido.simulators.protocol import SlotError
 from rido.simulators.rehearsal import (
-    ALONE,
-    MEMORY,
-    MIXES,
     ROWS_COPY,
-    ROWS_DIFFER,
     Rehearsal,
     can_pair,
     first_observations,
+    memory_notes,
+    rehearsal_notes,
     rehearse,
     remembers,
 )
@@ -155,7 +153,7 @@ class EnvironmentsSimulator:
                 with suppress(Exception, SystemExit):  # the first trajectory fails in the same way
                     known = remembers(self.policy, first_observations(envs))
             if known:
-                self._notes[MEMORY.format(self.policy.name)] = None
+                self._notes.update(dict.fromkeys(memory_notes(self.policy.name)))
             self._memories[name] = known
         return self._memories[name]
 
@@ -186,14 +184,13 @@ class EnvironmentsSimulator:
         self._tried.add(self._acting)
         if found.kind == "same" and not found.mixes:
             return
-        if isinstance(self._envs, VectorEnvironments):
-            if found.kind == "copies":
-                raise ValueError(ROWS_COPY)
-            self._notes[ROWS_DIFFER if found.kind == "differ" else MIXES.format(self.policy.name)] = None
-        else:
+        vectorised = not isinstance(self._envs, SingleEnvironments)
+        if vectorised and found.kind == "copies":
+            raise ValueError(ROWS_COPY)
+        if isinstance(self._envs, SingleEnvironments):
             self._envs.renew()
             self._alone = True
-            self._notes[MIXES.format(self.policy.name) if found.mixes else ALONE[found.kind]] = None
+        self._notes.update(dict.fromkeys(rehearsal_notes(found, self.policy.name, vectorised=vectorised)))
         if found.mixes:
             self.policy.act_alone()
 

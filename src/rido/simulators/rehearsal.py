@@ -53,20 +53,6 @@ _MOST_OBJECTS = 5000  # of a policy, among which its generators are looked for
 _SECONDS = 1.0  # that trying a memory may take
 
 _PAGE = "see docs/warnings.md#one-environment-at-a-time"
-ALONE = {
-    "copies": "one environment ran at a time, which may take several times as long: what it does depends on what it "
-    "did before, not on its seed alone (a generator made in its constructor, or a state that reset() keeps), so "
-    f"several would repeat the same noise; {_PAGE}",
-    "shared": "one environment ran at a time, which may take several times as long: the same seed and actions give "
-    f"another trajectory beside another instance, for instances share a state; {_PAGE}",
-    "differ": "one environment ran at a time, which may take several times as long: the same seed and actions gave "
-    f"another trajectory (random numbers that the seed does not control, or a state that instances share); {_PAGE}",
-}
-MIXES = "{} acts differently on several observations at once: it was called with one at a time; " + _PAGE
-MEMORY = (
-    "{} remembers earlier calls, and nothing clears its memory where a trajectory begins: complete episodes ran one "
-    "after the other; give it a method reset() to cut trajectories, see docs/warnings.md#a-policy-with-a-memory"
-)
 WORKERS_COPY = (
     "workers must be 1 with this environment, whose instances all repeat the same noise: what it does depends on what "
     "it did before, not on its seed alone (a generator made in its constructor or module, or a state that reset() "
@@ -75,10 +61,6 @@ WORKERS_COPY = (
 WORKERS_REMEMBER = (
     "workers must be 1 with {}, of which each worker would have a copy: it remembers earlier calls, or draws from a "
     "generator of its own; give it a method reset(), or a parameter generator to draw from"
-)
-ROWS_DIFFER = (
-    "rows of the VectorEnv do not repeat with their seeds: rows that share a state cannot be told from random numbers "
-    "that the seed does not control; " + _PAGE
 )
 ROWS_COPY = (
     "env must seed each row by its own seed, got a VectorEnv whose rows repeat the same noise: seed them in reset(), "
@@ -138,6 +120,41 @@ class Rehearsal:
     mixes: bool = False
     transitions: int = 0
     digest: str = ""
+
+
+def rehearsal_notes(found: Rehearsal, policy: str, *, vectorised: bool) -> list[str]:
+    """Returns what a reader should know of trajectories that do not depend on seed and actions alone."""
+    if found.mixes and found.kind == "same":
+        return [f"{policy} acts differently on several observations at once: it was called with one at a time; {_PAGE}"]
+    if vectorised:
+        return [
+            "rows of the VectorEnv do not repeat with their seeds: rows that share a state cannot be told from random "
+            f"numbers that the seed does not control; {_PAGE}"
+        ]
+    if found.kind == "copies":
+        return [
+            "one environment ran at a time, which may take several times as long: what it does depends on what it did "
+            "before, not on its seed alone (a generator made in its constructor, or a state that reset() keeps), so "
+            f"several would repeat the same noise; {_PAGE}"
+        ]
+    if found.kind == "shared":
+        return [
+            "one environment ran at a time, which may take several times as long: instances share a state, and a "
+            f"trajectory changes when another instance is stepped beside it; {_PAGE}"
+        ]
+    return [
+        "one environment ran at a time, which may take several times as long: the same seed and actions gave another "
+        f"trajectory (random numbers that the seed does not control, or a state that instances share); {_PAGE}"
+    ]
+
+
+def memory_notes(policy: str) -> list[str]:
+    """Returns what a reader should know of a policy whose memory nothing clears."""
+    return [
+        f"{policy} remembers earlier calls, and nothing clears its memory where a trajectory begins: complete episodes "
+        "ran one after the other; give it a method reset() to cut trajectories, see "
+        "docs/warnings.md#a-policy-with-a-memory"
+    ]
 
 
 def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: int = STEPS) -> Rehearsal:
