@@ -52,6 +52,7 @@ def run(observation: Any) -> Any:
 
 
 # Environments, rules of one observation, and budgets of transitions.
+HORIZONS = {"Blackjack-v1": 20}  # where the environment has no time limit
 CASES: dict[str, tuple[Callable[[Any], Any], int]] = {
     "CartPole-v1": (balance, 100_000),
     "FrozenLake-v1": (first_lake, 50_000),
@@ -86,14 +87,14 @@ def user_loop(env_id: str, policy: Any, budget: int, horizon: int, *, every: boo
 
 def measure(env_id: str, policy: Any, budget: int, repetitions: int) -> dict[str, Any]:
     """Returns the best rates of all, in transitions a second."""
-    horizon = resolve_horizon(env_id, None, GAMMA)
+    horizon = resolve_horizon(env_id, HORIZONS.get(env_id), GAMMA)
     ways: dict[str, Callable[[], int]] = {
         "loop": lambda: user_loop(env_id, policy, budget, horizon, every=False)[0],
         "seeded": lambda: user_loop(env_id, policy, budget, horizon, every=True)[0],
     }
     for name in ("uniform", "adaptive"):
         ways[name] = lambda name=name: rido.evaluate(  # type: ignore[misc]
-            env_id, policy, budget=budget, gamma=GAMMA, strategy=name, seed=1, progress=False
+            env_id, policy, budget=budget, gamma=GAMMA, horizon=horizon, strategy=name, seed=1, progress=False
         ).transitions
     best: dict[str, float] = dict.fromkeys(ways, 0.0)
     for _ in range(repetitions):
@@ -145,7 +146,7 @@ def main() -> None:
         if arguments.only not in env_id:
             continue
         for policy in ("random", rule):
-            size = 4 * resolve_horizon(env_id, None, GAMMA) if arguments.quick else budget
+            size = 4 * resolve_horizon(env_id, HORIZONS.get(env_id), GAMMA) if arguments.quick else budget
             rows.append(measure(env_id, policy, size, 1 if arguments.quick else arguments.repetitions))
             print(json.dumps(rows[-1]), flush=True)
     print(table(rows))

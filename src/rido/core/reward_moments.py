@@ -143,7 +143,7 @@ class RewardMoments(Moments):
         other._sums = np.zeros_like(self._sums)
         for bit in self._blocks:
             lengths = self._joined(bit)[1]
-            rows = np.concatenate([rows for rows, _ in self._slabs(bit, self.means)], axis=-2)
+            rows = np.concatenate([rows for rows, _ in self._slabs(bit, self.means, self.horizon)], axis=-2)
             other._largest = max(other._largest, _largest(rows))
             other._blocks[bit] = [(rows, lengths)]
         return other
@@ -270,21 +270,24 @@ class RewardMoments(Moments):
     def _centred(self, centre: Array | None = None) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
         """Yields blocks of rows: rewards less the centre of their step, and which steps were planned.
 
-        The centres are the means if not given. Entries after a trajectory's planned length are zero.
+        The centres are the means if not given. Entries after a trajectory's planned length are zero; late steps at
+        which everything is zero, because no trajectory took them, are left out.
         """
         means = self.means if centre is None else centre
+        varied = np.flatnonzero(means.reshape(-1, self.horizon).any(axis=0))
+        reached = max(1, int(np.count_nonzero(self._taken)), *(varied[-1:] + 1).tolist())
         for bit in self._blocks:
-            yield from self._slabs(bit, means)
+            yield from self._slabs(bit, means, reached)
 
-    def _slabs(self, bit: int, centre: Array) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
-        """Yields the centred rows of a block, as many at a time as fit into the cache."""
+    def _slabs(self, bit: int, centre: Array, most: int) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
+        """Yields the centred rows of a block, ``most`` steps of them, as many rows at a time as fit into the cache."""
         together, planned = self._joined(bit)
-        width = together.shape[-1]
+        width = min(together.shape[-1], most)
         slab = max(1, _SLAB // width)
         steps, lengths = (array.astype(np.min_scalar_type(width)) for array in (np.arange(width), planned))
         for start in range(0, planned.size, slab):
             reached = steps < lengths[start : start + slab, None]
-            rows = together[..., start : start + slab, :] - centre[..., None, :width]
+            rows = together[..., start : start + slab, :width] - centre[..., None, :width]
             if not reached[:, -1].all():
                 np.copyto(rows, 0.0, where=~reached)
             yield rows, reached

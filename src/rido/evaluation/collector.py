@@ -261,25 +261,30 @@ class Collector:
         """Returns what was decided in this round of a run that goes on; if nothing was, notes this."""
         return value if self._record is None else int(self._record.get_or_set(f"{name} of round {self.round}", value))
 
-    def finish_round(self, estimate: Estimate, warnings: Sequence[str]) -> None:
-        """Notes how far the run is, and what a reader of the estimate should know."""
-        if self._record is not None and not self._pieces:
-            self._record.append_milestone(
-                Milestone(
-                    self.round,
-                    self.transitions,
-                    self.trajectories,
-                    estimate.value,
-                    estimate.standard_error,
-                    estimate.degrees_of_freedom,
-                    estimate.skewness,
-                    estimate.effective_trajectories,
-                    estimate.largest_contribution,
-                    "none" if self.critic is None else self.critic.name,
-                    (*self.notes, *warnings),
-                )
+    @property
+    def records(self) -> bool:
+        """Whether there is a run file for what happens in this round; recorded rounds are there already."""
+        return self._record is not None and not self._pieces
+
+    def record_round(self, estimate: Estimate, warnings: Sequence[str]) -> None:
+        """Records how far the run is, and what a reader of the estimate should know."""
+        if self._record is None or self._pieces:
+            return
+        self._record.append_milestone(
+            Milestone(
+                self.round,
+                self.transitions,
+                self.trajectories,
+                estimate.value,
+                estimate.standard_error,
+                estimate.degrees_of_freedom,
+                estimate.skewness,
+                estimate.effective_trajectories,
+                estimate.largest_contribution,
+                "none" if self.critic is None else self.critic.name,
+                (*self.notes, *warnings),
             )
-        self.round += 1
+        )
 
     def _collect(
         self,

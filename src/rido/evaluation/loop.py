@@ -199,9 +199,9 @@ def _run(
             most = collector.get_or_set("resets", most)
         collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
         estimate = estimate.plus(collector.starts)
-        collector.finish_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
-    alone = task.summing and collector.critic is None and strategy.division.groups == 1  # the strategy knows them
-    plain = leading_moments(strategy.moments if alone else collector.plain, task.components)
+        collector.record_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
+    same = collector.critic is None and (not task.summing or strategy.division.groups == 1)  # the strategy knows them
+    plain = leading_moments(strategy.moments if same else collector.plain, task.components)
     joint, returns = None, None
     if collector.critic is None and not task.sobol and not task.summing:
         returns = full_length_returns(strategy.collected(), strategy.horizon, strategy.gamma, task.components)
@@ -270,11 +270,13 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
                 strategy.tell(collector.collect(lengths, groups, bar))
         if strategy.spent > spent:
             spent = strategy.spent
-            estimate = strategy.estimate()
-            if collector.starts.size > 1:
-                estimate = estimate.plus(collector.starts)
-            bar.show(estimate)
-            collector.finish_round(estimate, strategy.warnings())
+            if bar.shown or collector.records:
+                estimate = strategy.estimate()
+                if collector.starts.size > 1:
+                    estimate = estimate.plus(collector.starts)
+                bar.show(estimate)
+                collector.record_round(estimate, strategy.warnings())
+            collector.round += 1
     return strategy
 
 

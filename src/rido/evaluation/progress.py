@@ -19,16 +19,19 @@ class Progress:
     Args:
         budget: transitions in all.
         shown: whether to show anything; if None, when standard error is a terminal.
+
+    Attributes:
+        shown: whether anything is shown.
     """
 
     def __init__(self, budget: int, *, shown: bool | None) -> None:
         self._budget = budget
-        self._shown = sys.stderr.isatty() if shown is None else shown
+        self.shown = sys.stderr.isatty() if shown is None else shown
         self._bar: RichProgress | None = None
         self._task: TaskID | None = None
 
     def __enter__(self) -> Progress:
-        if self._shown:
+        if self.shown:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as RichProgress

@@ -18,6 +18,7 @@ NARROW_BITS = 31
 Points = NDArray[np.float64] | None
 """A row of numbers in [0, 1) for each trajectory, which decide where it starts; None if its seed does."""
 
+_SEEDS = 1024  # computed at once; a multiple of four
 _PERMUTATION_KEY = 31  # last spawn key of the random numbers that permute the lower bits of seeds
 
 
@@ -302,16 +303,18 @@ def trajectory_seeds(entropy: int, first: int, count: int, *, stream: int = 0) -
     permutation of the index, so they do not repeat within 2^31 trajectories. The upper 32 are random, so evaluations
     share no seeds. Another stream gives other, independent seeds.
     """
-    return list(_seeds(entropy, first, count, stream))
+    blocks = range(first // _SEEDS, (first + count - 1) // _SEEDS + 1)
+    seeds = [seed for block in blocks for seed in _seeds(entropy, block, stream)]
+    return seeds[first % _SEEDS : first % _SEEDS + count]
 
 
-@functools.lru_cache(maxsize=1)  # the policies of a comparison ask for the same ones, one after the other
-def _seeds(entropy: int, first: int, count: int, stream: int) -> tuple[int, ...]:
+@functools.lru_cache(maxsize=16)  # rounds are short, and the policies of a comparison ask for the same ones
+def _seeds(entropy: int, block: int, stream: int) -> tuple[int, ...]:
     source = seed_source(entropy, stream)
     generator = np.random.Philox(source)  # counter-based: it can start anywhere in its sequence
-    generator.advance(first // 4)  # in blocks of four numbers
-    numbers = generator.random_raw(count + first % 4)[first % 4 :]
-    lower = _permute(np.arange(first, first + count, dtype=np.uint64), source)
+    generator.advance(block * _SEEDS // 4)  # in blocks of four numbers
+    numbers = generator.random_raw(_SEEDS)
+    lower = _permute(np.arange(block * _SEEDS, (block + 1) * _SEEDS, dtype=np.uint64), source)
     return tuple((numbers >> np.uint64(32) << np.uint64(NARROW_BITS) | lower).tolist())
 
 

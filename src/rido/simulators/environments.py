@@ -132,6 +132,7 @@ class SingleEnvironments(Environments):
         for env in envs:
             wrappers.prepare(env)
         self._batch: Any = []  # copies, because an environment may reuse its buffer; an array where the space is a Box
+        self._kind: type | None = None  # of the observations of resets, which were checked
         self._takes_wide_seeds: bool | None = None  # seeds of more than 31 bits; None until one was tried
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space
@@ -190,7 +191,10 @@ class SingleEnvironments(Environments):
             env = self._envs[0]
             result = self._reset(env, seed) if start is None else self._start(env, seed, start)
             observation, _ = check_result("reset", result)
-            check_observation("reset", observation, self.observation_space)
+            kind = type(observation)
+            if kind is not self._kind or (kind is np.ndarray and observation.shape != self.observation_space.shape):
+                check_observation("reset", observation, self.observation_space)
+                self._kind = kind
             return observation
         except (Exception, SystemExit) as error:
             raise slot_error(0, "reset", error) from error

@@ -232,6 +232,7 @@ class EnvironmentsSimulator:
         assert isinstance(envs, SingleEnvironments)
         ends, reader = self._end_on_truncation, envs.reader
         settings: dict[str, Any] = dict(end_on_truncation=ends, reader=reader, observing=observing)
+        settings["spaces"] = envs.observation_space, envs.action_space
         self._rollout = rollout = SequentialRollout(envs.first, policy, lengths, seeds, **settings)
 
         def start(row: int) -> Any:

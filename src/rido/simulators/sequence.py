@@ -20,6 +20,7 @@ from rido.policies.functions import TakesBatchesError, one_action
 from rido.policies.observations import stack_alike
 from rido.simulators.base import Position, SimulationError
 from rido.simulators.components import ComponentReader
+from rido.simulators.generators import generator_states
 from rido.simulators.protocol import SlotError, check_observation, check_result, slot_error
 from rido.simulators.rollout import TIME_LIMIT
 
@@ -33,6 +34,7 @@ class SequentialRollout:
         lengths: Planned length of each trajectory.
         seeds: Their seeds.
         end_on_truncation: Whether a truncation ends a trajectory as a termination does.
+        spaces: Of its observations and actions.
         reader: What reads the components of rewards, if they have some.
         observing: Whether observations and actions are kept.
     """
@@ -45,14 +47,18 @@ class SequentialRollout:
         seeds: Sequence[int],
         *,
         end_on_truncation: bool,
+        spaces: tuple[Any, Any],
         reader: ComponentReader | None,
         observing: bool,
     ) -> None:
         self._env, self._policy, self._lengths, self._seeds = env, policy, lengths, seeds
+        self._spaces = spaces
+        self._generator = np.random.default_rng(0) if policy.draws else None
+        self._states = generator_states(seeds) if policy.draws else []
         self._end_on_truncation, self._reader, self._observing = end_on_truncation, reader, observing
         self._rewards: Any = array("d") if reader is None else []
-        self._steps = np.zeros(lengths.size, dtype=np.int64)
-        self.terminated = np.zeros(lengths.size, dtype=np.bool_)
+        self._counts: list[int] = []  # steps of the trajectories that are over
+        self._ended: list[bool] = []
         self._seen: list[Any] = []  # observations, if observing
         self._taken: list[Any] = []  # actions
         self._row, self._first, self._begun = 0, 0, -1  # trajectory, its first reward, step that was begun last
@@ -64,23 +70,25 @@ class SequentialRollout:
             try:
                 observation = start(row)
                 self._begun = -2
-                self.terminated[row] = self._run_one(observation, length, self._actor(row))
+                self._ended.append(self._run_one(observation, length, self._actor(row)))
             except SlotError as error:
                 self.check()
                 raise self.failure(error.reason) from error.__cause__
-            self._steps[row] = len(self._rewards) - self._first
+            self._counts.append(len(self._rewards) - self._first)
         self.check()
 
     def _actor(self, row: int) -> Callable[[Any], Any]:
         try:
-            return self._policy.begin(np.random.default_rng([self._seeds[row], 1]) if self._policy.draws else None)
+            if self._generator is not None:
+                self._generator.bit_generator.state = self._states[row]
+            return self._policy.begin(self._generator)
         except (Exception, SystemExit) as error:
             raise SlotError(0, f"the policy raised {error!r}") from error
 
     def _run_one(self, observation: Any, length: int, act: Callable[[Any], Any]) -> bool:
         """Runs a trajectory that was reset; returns whether it ended for good."""
         step_env, append, reader, observing = self._env.step, self._rewards.append, self._reader, self._observing
-        space, actions = self._env.observation_space, self._env.action_space
+        space, actions = self._spaces
         shape, action_shape, ndarray = space.shape, actions.shape, np.ndarray
         known, known_action = observation.__class__, None
         keeping = observing or (reader is not None and reader.needs_observations)
@@ -136,15 +144,18 @@ class SequentialRollout:
             return
         first, *column = np.argwhere(~np.isfinite(rewards))[0].tolist()
         name = f"component {self._reader.names[column[0]]!r}" if self._reader is not None else "reward"
-        ends = np.cumsum(self._steps)
-        row = int(np.searchsorted(ends, first, side="right"))
+        ends = np.cumsum([0, *self._counts])
+        row = int(np.searchsorted(ends[1:], first, side="right"))
         reason = f"the {name} is {rewards[(first, *column)]}"
-        row = min(row, self._row)
-        begins = int(ends[row - 1]) if row else 0
-        raise SimulationError(row, first - begins, int(self._seeds[row]), reason)
+        raise SimulationError(row, first - int(ends[row]), int(self._seeds[row]), reason)
+
+    @property
+    def terminated(self) -> NDArray[np.bool_]:
+        """For each trajectory, whether it ended for good."""
+        return np.array(self._ended)
 
     def trajectories(self) -> Trajectories:
-        rewards, lengths, steps = self._array(), self._lengths, self._steps
+        rewards, lengths, steps = self._array(), self._lengths, np.array(self._counts, dtype=np.int64)
         if rewards.shape[0] < lengths.sum():
             flat = np.zeros((int(lengths.sum()), *rewards.shape[1:]))
             flat[np.repeat(starts_of(lengths) - starts_of(steps), steps) + np.arange(len(rewards))] = rewards

@@ -166,8 +166,7 @@ class Strategy(ABC):
 
     def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the group to which each trajectory of what was last asked for belongs, given their lengths."""
-        told = sum(len(batch) for batch in self._told if isinstance(batch, Trajectories))
-        return (told + np.arange(lengths.size)) % self.division.groups
+        return (int(self.moments.counts[0]) + np.arange(lengths.size)) % self.division.groups
 
     def follow(self, groups: Sequence[Moments], *, same_means: bool = True) -> None:
         """Plans and estimates from now on by another signal of the trajectories that were told.
