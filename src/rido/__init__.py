@@ -36,6 +36,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Adaptive",
+    "Check",
     "Comparison",
     "Estimate",
     "Evaluation",
@@ -54,22 +55,31 @@ __all__ = [
     "Uniform",
     "allocate",
     "batched",
+    "check",
     "compare",
     "evaluate",
     "gradient",
 ]
 
-_LATE = {"Leaderboard": "leaderboard", "Suite": "suite", "Task": "leaderboard"}  # imported when first used
+# Imported when first used.
+_LATE = {
+    "Check": "simulators.check",
+    "Leaderboard": "evaluation.leaderboard",
+    "Suite": "evaluation.suite",
+    "Task": "evaluation.leaderboard",
+    "check": "simulators.check",
+}
 
 if TYPE_CHECKING:
     from rido.evaluation.leaderboard import Leaderboard, Task
     from rido.evaluation.suite import Suite
+    from rido.simulators.check import Check, check
 else:
 
     def __getattr__(name: str) -> Any:
         if name not in _LATE:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = found = getattr(import_module(f"rido.evaluation.{_LATE[name]}"), name)
+        globals()[name] = found = getattr(import_module(f"rido.{_LATE[name]}"), name)
         return found
 
     def __dir__() -> list[str]:

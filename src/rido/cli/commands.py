@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from rido import __version__
 from rido.cli.card import card_command
+from rido.cli.check import check_command
 from rido.cli.compare import compare_command
 from rido.cli.console import Interrupted, drop_stdout, end_stdout, fail, fail_with
 from rido.cli.envs import envs_command
@@ -91,6 +92,7 @@ def _options(
 
 
 app.command("evaluate")(evaluate_command)
+app.command("check")(check_command)
 app.command("compare")(compare_command)
 app.command("suite")(suite_command)
 app.command("plan")(plan_command)

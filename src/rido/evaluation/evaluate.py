@@ -187,6 +187,13 @@ def evaluate(
         able, control, on_device = describe(running), critic, critic is None
         if isinstance(settings, Adaptive) and able.in_time_of_one and not settings.lockstep:
             chosen = partial(chosen, lockstep=able.in_time_of_one)
+        if able.remembers():
+            if until is not None:
+                raise ValueError(
+                    f"until must be None with {able.policy.name if able.policy else policy}, which remembers earlier "
+                    "calls, so that its trajectories cannot be cut: give it a method reset()"
+                )
+            chosen, size = STRATEGIES["uniform"]().begin, max(size - size % horizon, horizon)
         if time_budget is not None:
             timing = TimeBudget.measure(
                 running,

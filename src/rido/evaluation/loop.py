@@ -23,7 +23,7 @@ from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Pace, TimeBudget
 from rido.simulators.base import Simulator, describe
 from rido.simulators.sobol import check_seeds
-from rido.storage.records import COMPONENTS, NORMALISATION, REMARKS, REWARD_RANGE
+from rido.storage.records import COMPONENTS, NORMALISATION, REHEARSED, REMARKS, REWARD_RANGE
 from rido.storage.runfile import RunFile
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import width_warnings
@@ -184,8 +184,9 @@ def _run(
     if late := [note for note in collector.notes if note not in notes]:
         reproducible = False
         notes += late if record is None else [note for note in record.add_notes(late) if note not in notes]
-    remarks = list(describe(simulator).remarks)
+    remarks, rehearsed = list(describe(simulator).remarks), describe(simulator).rehearsed
     if record is not None:
+        rehearsed = int(record.get_or_set(REHEARSED, rehearsed))
         remarks = record.add_notes(remarks, REMARKS)
     estimate, guaranteed = strategy.estimate(), None
     if task.reward_range is not None:
@@ -212,7 +213,7 @@ def _run(
     planning += time.perf_counter()
     return Evaluation(
         estimate=estimate,
-        transitions=task.measured + collector.transitions + math.ceil(collector.resets * task.reset_cost),
+        transitions=task.measured + rehearsed + collector.transitions + math.ceil(collector.resets * task.reset_cost),
         trajectories=collector.trajectories,
         **uniform_transitions(plain, estimate),
         strategy=type(strategy).__name__.lower(),

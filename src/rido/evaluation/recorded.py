@@ -32,6 +32,7 @@ from rido.storage.records import (
     JUDGED_ACTIONS,
     NORMALISATION,
     NOTES,
+    REHEARSED,
     REMARKS,
     REWARD_RANGE,
     SOBOL_RESETS,
@@ -109,7 +110,7 @@ def read_run(path: str | Path) -> RecordedRun:
     for name in (FITTED_CRITIC, AGENT_DISCOUNT, JUDGED_ACTIONS, INDEPENDENT_STARTS, SOBOL_RESETS, WORKERS):
         configuration.pop(name, None)
     notes, remarks = configuration.pop(NOTES, []), configuration.pop(REMARKS, [])
-    normalisation = configuration.pop(NORMALISATION, "")
+    normalisation, rehearsed = configuration.pop(NORMALISATION, ""), configuration.pop(REHEARSED, 0)
     edges = configuration.pop(REWARD_RANGE, None)
     reward_range = None if edges is None else (edges[0], edges[1])
     measured = configuration["costs"][2] if configuration["costs"] else 0
@@ -158,7 +159,7 @@ def read_run(path: str | Path) -> RecordedRun:
         warnings += width_warnings(until, last)
     evaluation = Evaluation(
         estimate=last,
-        transitions=measured + plain.transitions + math.ceil(reset_count * reset_cost),
+        transitions=measured + rehearsed + plain.transitions + math.ceil(reset_count * reset_cost),
         trajectories=sum(len(piece.trajectories) for piece in pieces),
         **uniform_transitions(leading, last),
         strategy=configuration["strategy"],

@@ -75,6 +75,7 @@ class Policy(ABC):
     normalisation: str = ""
     remarks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    _block: int = BLOCK
 
     @property
     def fingerprint(self) -> str:
@@ -106,6 +107,10 @@ class Policy(ABC):
 
     def learn_from(self, other: Self) -> None:  # noqa: B027 - most have nothing to find out
         """Take over what another copy found out about how it must be called."""
+
+    def act_alone(self) -> None:
+        """Act on one row in each call from now on."""
+        self._block = 1
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
         """Actions as the environment gets them, such as clipped to its bounds."""

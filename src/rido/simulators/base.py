@@ -202,6 +202,10 @@ class Capabilities:
         load_policy: returns the policy in this process, for its value function and its fingerprint.
         check_seeds: given two seeds, and two points if it takes points, returns reasons why the same seed does not give
             the same trajectory, which it finds without taking a step. It is called once, before the first trajectory.
+        remembers: whether the acting policy keeps a memory that nothing clears where a trajectory begins. Then its
+            trajectories must not be cut.
+        rehearsed: transitions that were tried before environments ran side by side or in processes, beyond those of
+            the trajectories.
         notes: reasons why the same seed may not give the same trajectories. More may be found while collecting.
         remarks: what else the reader of a result may want to know, such as a time limit that was lifted.
         workers: workers that are ready now, and that there should be; this process counts as one where there are none.
@@ -221,6 +225,8 @@ class Capabilities:
     policy: PolicyInfo | None = None
     load_policy: Callable[[], Any] = lambda: None
     check_seeds: Callable[..., tuple[str, ...]] = lambda seeds, points=None: ()
+    remembers: Callable[[], bool] = lambda: False
+    rehearsed: int = 0
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     workers: tuple[int, int] = (1, 1)

@@ -9,11 +9,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import PassiveEnvChecker
 from numpy.typing import NDArray
 
-from rido.policies.observations import has_rows, leaves, take
+from rido.policies.observations import has_rows, leaves, stack_alike, take
 from rido.simulators.base import narrow_seed
 from rido.simulators.components import ComponentReader, TransitionFunction, info_of, random_action, row_of
 from rido.simulators.points import PointGenerator, replaced_np_random
@@ -153,7 +153,22 @@ class SingleEnvironments(Environments):
             self._envs.append(made := self._make())
             self._wrappers.prepare(made)
         self._grow()
-        return len(self._envs)
+        return min(len(self._envs), self.most)
+
+    def pair(self) -> bool:
+        """Makes two slots for a rehearsal, whatever ``most`` is; returns whether there are two."""
+        while self._make is not None and len(self._envs) < 2:
+            self._envs.append(made := self._make())
+            self._wrappers.prepare(made)
+        self._grow()
+        return len(self._envs) > 1
+
+    def renew(self) -> None:
+        """Puts a fresh environment into slot 0, which has forgotten what was tried in the other one."""
+        if self._make is not None:
+            self._envs[0].close()
+            self._envs[0] = made = self._make()
+            self._wrappers.prepare(made)
 
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
         for row, (slot, seed) in enumerate(zip(slots.tolist(), seeds, strict=True)):
@@ -214,8 +229,7 @@ class SingleEnvironments(Environments):
     def observe(self, slots: Slots) -> Any:
         if self._shape is not None:
             return self._batch[slots]
-        batch: Any = create_empty_array(self.observation_space, slots.size)
-        return concatenate(self.observation_space, [self._batch[slot] for slot in slots.tolist()], batch)
+        return stack_alike([self._batch[slot] for slot in slots.tolist()])
 
     def _vector_reward(self) -> bool:
         space = getattr(self._envs[0].unwrapped, "reward_space", None)  # MO-Gymnasium's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,16 @@ from rido.simulators.identity import environment_fingerprint
 from rido.simulators.opening import open_environments
 from rido.simulators.points import PointGenerator, ResetDraws
 from rido.simulators.protocol import SlotError
+from rido.simulators.rehearsal import (
+    ROWS_COPY,
+    Rehearsal,
+    can_pair,
+    first_observations,
+    memory_notes,
+    rehearsal_notes,
+    rehearse,
+    remembers,
+)
 from rido.simulators.repeatability import Findings, GlobalState, check_seeds
 from rido.simulators.requests import check_points, check_request
 from rido.simulators.rollout import Rollout
@@ -65,6 +76,11 @@ class EnvironmentsSimulator:
         self._rollout: Rollout | SequentialRollout | None = None
         self._calling: Literal["reset", "policy", "step"] = "reset"
         self._findings = Findings()
+        self._alone = False  # whether trajectories must run one after the other, in one environment
+        self._rehearsed = 0  # transitions
+        self._acting = ""  # name of the policy, among several
+        self._tried: set[str] = set()  # names of policies
+        self._memories: dict[str, bool] = {}  # of policies by name
         self._resets, self._seconds = 0, 0.0  # of all rollouts
         self._draws = ResetDraws()
         self._notes: dict[str, None] = {}  # in the order in which they were found
@@ -84,6 +100,8 @@ class EnvironmentsSimulator:
             policy=self.policy,
             load_policy=lambda: self.policy,
             check_seeds=self.check_seeds,
+            remembers=self.remembers,
+            rehearsed=self._rehearsed,
             notes=tuple(self._notes),
             remarks=self._remarks(),
             components=self._envs.components,
@@ -120,9 +138,62 @@ class EnvironmentsSimulator:
         """Checks that resets and actions repeat; see :class:`rido.simulators.base.Capabilities`."""
         if not self._reseed:
             return ()
+        if not self.policy.in_sequence:
+            self._try(seeds)  # first of all, while environments are fresh
         self._envs.provide(1)
         self._findings = check_seeds(self._envs, self.policy, seeds, self._check_points(points, len(seeds)))
         return self._findings.notes
+
+    def remembers(self) -> bool:
+        """Returns whether the policy has a memory that nothing clears; see :class:`Capabilities`."""
+        name, envs = self._acting, self._envs
+        if name not in self._memories:
+            tried = self.policy.in_sequence and isinstance(self.policy, FunctionPolicy)
+            known = False
+            if tried and isinstance(envs, SingleEnvironments):
+                with suppress(Exception, SystemExit):  # the first trajectory fails in the same way
+                    known = remembers(self.policy, first_observations(envs))
+            if known:
+                self._notes.update(dict.fromkeys(memory_notes(self.policy.name)))
+            self._memories[name] = known
+        return self._memories[name]
+
+    def _try(self, seeds: Sequence[int]) -> None:
+        """Rehearses before environments first run side by side with this policy."""
+        if self._acting not in self._tried:
+            self.follow(self.rehearse(seeds))
+
+    def rehearse(self, seeds: Sequence[int]) -> Rehearsal:
+        """Tries in fresh environments what trajectories depend on; see :mod:`rido.simulators.rehearsal`."""
+        if not self._reseed or not can_pair(self._envs):
+            return Rehearsal()
+        found = rehearse(self._envs, self.policy, [seeds[0], seeds[1] if len(seeds) > 1 else seeds[0] + 1])
+        self._rehearsed += found.transitions
+        return found
+
+    def audition(self, seeds: Sequence[int]) -> tuple[Rehearsal, bool]:
+        """Rehearses for several processes; returns what was found, and whether each would have the policy's memory."""
+        found, policy = self.rehearse(seeds), self.policy
+        if not policy.in_sequence or not isinstance(self._envs, SingleEnvironments):
+            return found, False
+        with suppress(Exception, SystemExit):
+            return found, remembers(policy, first_observations(self._envs), frozen=False)
+        return found, False
+
+    def follow(self, found: Rehearsal) -> None:
+        """Runs trajectories from now on as a rehearsal demands: one after the other where it found a difference."""
+        self._tried.add(self._acting)
+        if found.kind == "same" and not found.mixes:
+            return
+        vectorised = not isinstance(self._envs, SingleEnvironments)
+        if vectorised and found.kind == "copies":
+            raise ValueError(ROWS_COPY)
+        if isinstance(self._envs, SingleEnvironments):
+            self._envs.renew()
+            self._alone = True
+        self._notes.update(dict.fromkeys(rehearsal_notes(found, self.policy.name, vectorised=vectorised)))
+        if found.mixes:
+            self.policy.act_alone()
 
     def close(self) -> None:
         """Closes the environments that were made here."""
@@ -192,13 +263,15 @@ class EnvironmentsSimulator:
                 f"policy must take one observation at a time where observations are {self.observation_space}, got "
                 f"{self.policy.name}, which takes batches"
             )
-        slots = self._envs.provide(1 if self.policy.remembers else lengths.size)
+        self._try(seeds)
+        alone = self._alone or self.policy.remembers
+        slots = self._envs.provide(1 if alone else lengths.size)
         ends, components = self._end_on_truncation, self._envs.components
         rollout = Rollout(
             lengths,
             seeds,
             points,
-            1 if self.policy.remembers else slots,
+            1 if alone else slots,
             end_on_truncation=ends,
             components=components,
         )
@@ -344,16 +417,19 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         except BaseException:
             wrappers.restore()
             raise
-        acting = next(iter(self.policies.values()))
-        super().__init__(envs, acting, horizon, end_on_truncation=end_on_truncation, reseed=reseed)
+        acting = next(iter(self.policies))
+        super().__init__(envs, self.policies[acting], horizon, end_on_truncation=end_on_truncation, reseed=reseed)
+        self._acting = acting
 
     def use(self, name: str) -> None:
         """Lets another one of several policies act from now on."""
-        self.policy = self.policies[name]
+        self.policy, self._acting = self.policies[name], name
 
-    def call_as(self, name: str, method: str, *arguments: Any) -> Any:
-        """Calls a method while this one of several policies acts."""
+    def call_as(self, name: str, found: Rehearsal | None, method: str, *arguments: Any) -> Any:
+        """Calls a method while this one of several policies acts, for which another process has rehearsed."""
         self.use(name)
+        if found is not None and name not in self._tried:
+            self.follow(found)
         return getattr(self, method)(*arguments)
 
     @property

@@ -25,6 +25,7 @@ COMPARISON = "policies compared"
 SUITE_TASK = "suite task"
 """Name in the configuration of the name of a task, where the file has a policy's trajectories in a suite."""
 
+REHEARSED = "rehearsed"  # transitions of the rehearsal
 REMARKS = "remarks"
 """Name in the configuration of what else a reader of the result may want to know."""
 

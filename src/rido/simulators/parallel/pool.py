@@ -23,6 +23,7 @@ from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel import sources
 from rido.simulators.parallel.serialization import deserialize, packages_in, serialize
 from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
+from rido.simulators.rehearsal import WORKERS_COPY, WORKERS_REMEMBER, Rehearsal
 from rido.simulators.requests import check_points, check_request, join_observed, join_trajectories
 
 _Part = tuple[NDArray[np.intp], list[int], tuple[Any, ...]]
@@ -60,6 +61,8 @@ class Chunk:
     call: tuple[str, tuple[Any, ...]]  # the simulator's method and its arguments
     failures: list[str] = field(default_factory=list)  # why it was lost with a worker, each time
     hung_at: list[tuple[int, int] | None] = field(default_factory=list)  # trajectory and step; None if not known
+    slot: int | None = None  # the worker that has it, or had it last
+    avoid: int | None = None  # a worker that must not run it
 
 
 @dataclass(eq=False)
@@ -110,6 +113,10 @@ class PoolSimulator(ABC):
         self._failed_starts: list[str] = []
         self._ready: Ready | None = None
         self._acting = ""  # name of the policy that acts, among several
+        self._reseed = bool(settings.get("reseed", True))
+        self._tried: dict[str, Rehearsal] = {}  # by name of the policy
+        self._rehearsed = 0  # transitions
+        self._last_slot: int | None = None  # the worker that answered last
         self._notes: dict[str, None] = {}  # in the order in which they were found
         self._remarks: dict[str, None] = {}
         self.failures = 0
@@ -156,6 +163,7 @@ class PoolSimulator(ABC):
             policy=self.policy,
             load_policy=load_policy,
             check_seeds=self.check_seeds,
+            rehearsed=self._rehearsed,
             notes=tuple(self._notes),
             remarks=tuple(self._remarks),
             workers=(sum(worker.ready for worker in self._workers.values()), len(self._workers)),
@@ -163,8 +171,32 @@ class PoolSimulator(ABC):
             engine="gymnasium",
         )
 
+    def _rehearse(self, seeds: Sequence[int]) -> None:
+        """Finds out in one worker whether several can run trajectories, and how; in a second one if they may not.
+
+        Raises:
+            ValueError: Workers would repeat the same noise, or a policy's memory.
+        """
+        if self._acting in self._tried or not self._reseed:
+            return
+        part: _Part = (np.arange(len(seeds)), list(seeds), (list(seeds[:2]),))
+        ((found, remembers),) = self._run("audition", [part])
+        self._rehearsed += found.transitions
+        if len(self._workers) > 1:
+            if remembers:
+                raise ValueError(WORKERS_REMEMBER.format(self.policy.name))
+            copies = found.kind == "copies"
+            if found.kind == "differ":
+                ((other, _),) = self._run("audition", [part], avoid=self._last_slot)
+                self._rehearsed += other.transitions
+                copies = other.digest == found.digest
+            if copies:
+                raise ValueError(WORKERS_COPY)
+        self._tried[self._acting] = found
+
     def check_seeds(self, seeds: Sequence[int], points: Points = None) -> tuple[str, ...]:
         """Checks in one worker that resets and actions repeat; see :class:`rido.simulators.base.Capabilities`."""
+        self._rehearse(seeds)
         (notes,) = self._run("check_seeds", [(np.arange(len(seeds)), list(seeds), (list(seeds), points))])
         return tuple(notes)
 
@@ -223,6 +255,8 @@ class PoolSimulator(ABC):
         if not self._workers:
             raise ValueError(f"{method}() was called after close()")
         points = check_points(points, len(seeds))
+        if method != "starts":
+            self._rehearse(seeds)
         costs = np.ones(len(seeds), dtype=np.int64) if lengths is None else lengths
         parts: list[_Part] = []
         for rows in split(costs, len(self._workers), self.num_envs // len(self._workers)):
@@ -231,12 +265,12 @@ class PoolSimulator(ABC):
             parts.append((rows, chosen, (*planned, chosen, None if points is None else points[rows])))
         return self._run(method, parts), np.concatenate([rows for rows, _, _ in parts])
 
-    def _run(self, method: str, parts: Sequence[_Part]) -> list[Any]:
+    def _run(self, method: str, parts: Sequence[_Part], *, avoid: int | None = None) -> list[Any]:
         """Runs a method of the workers' simulators for each part: its rows of the request, seeds and arguments."""
         self._first_number, chunks = self._next_number, {}
         for rows, seeds, arguments in parts:
-            call = "call_as", (self._acting, method, *arguments)
-            chunks[self._next_number] = Chunk(self._next_number, rows, seeds, call)
+            call = "call_as", (self._acting, self._tried.get(self._acting), method, *arguments)
+            chunks[self._next_number] = Chunk(self._next_number, rows, seeds, call, avoid=avoid)
             self._next_number += 1
         self._waiting = deque(chunks.values())
         results: dict[int, Any] = {}
@@ -246,6 +280,7 @@ class PoolSimulator(ABC):
                     if isinstance(event, Raised):
                         event.throw(chunks[event.number].rows)
                     results[event.number] = event.value
+                    self._last_slot = chunks[event.number].slot
                     self._notes.update(dict.fromkeys(event.notes))
                     self._remarks.update(dict.fromkeys(event.remarks))
         return [results[number] for number in chunks]
@@ -294,12 +329,13 @@ class PoolSimulator(ABC):
             able = [
                 (len(worker.chunks), slot)
                 for slot, worker in self._workers.items()
-                if worker.ready and len(worker.chunks) < _CHUNKS_PER_WORKER
+                if worker.ready and len(worker.chunks) < _CHUNKS_PER_WORKER and slot != self._waiting[0].avoid
             ]
             if not able:
                 return
             _, slot = min(able)
             worker, chunk = self._workers[slot], self._waiting.popleft()
+            chunk.slot = slot
             if not worker.chunks:
                 worker.last_progress = time.monotonic()
             worker.chunks.append(chunk)

@@ -1,0 +1,390 @@
+"""check(): what is odd about an environment and a policy? Each question is tried, and its answer printed."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+
+from rido.core import checks
+from rido.policies.base import Policy
+from rido.policies.functions import FunctionPolicy, TakesBatchesError, one_action
+from rido.policies.observations import stack_alike
+from rido.policies.recurrent import RecurrentPolicy
+from rido.policies.resolve import resolve_policy
+from rido.simulators.base import narrow_seed
+from rido.simulators.environments import Environments, SingleEnvironments
+from rido.simulators.factory import import_environment, is_in_jax, is_simulator
+from rido.simulators.opening import open_environments
+from rido.simulators.protocol import RefusedError, SlotError, check_observation, check_result, slot_error
+from rido.simulators.rehearsal import Rehearsal, can_pair, close, first_observations, rehearse, remembers
+from rido.simulators.repeatability import GlobalState
+from rido.simulators.wrappers import Wrappers, layers, time_limit
+
+Level = Literal["ok", "note", "found"]
+"""All is well; worth knowing; a reason why a number may be wrong, or not repeat."""
+
+_EPISODES = 4
+_STEPS = 250  # of an episode, and of each play of the rehearsal
+_CALLS = 400  # of a policy whose memory is tried
+_JUMP = 20.0  # times the 95th percentile of rewards, which a reward that jumps exceeds
+_LONG_RESET = 20.0  # steps that take as long as a reset, from which on that is worth knowing
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one question found.
+
+    Attributes:
+        name: of the question.
+        level: whether that is a reason to worry.
+        text: what was found.
+    """
+
+    name: str
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """What :func:`check` found.
+
+    Attributes:
+        environment: its name.
+        policy: its name.
+        answers: to all questions, in the order in which they were asked.
+        transitions: that were taken.
+    """
+
+    environment: str
+    policy: str
+    answers: tuple[Answer, ...]
+    transitions: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether no answer is a reason to worry."""
+        return all(answer.level != "found" for answer in self.answers)
+
+    def summary(self) -> str:
+        """Returns a line for each question, those that found something first."""
+        order = {"found": 0, "note": 1, "ok": 2}
+        answers = sorted(self.answers, key=lambda answer: order[answer.level])
+        signs = {"found": "found", "note": "note ", "ok": "ok   "}
+        found = sum(answer.level == "found" for answer in self.answers)
+        lines = [f"{signs[each.level]}  {each.name}: {each.text}" for each in answers]
+        told = "nothing found" if not found else f"{found} of {len(answers)} questions found something"
+        return "\n".join([f"{self.policy} in {self.environment}, {self.transitions:,} transitions: {told}", *lines])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values, as ``rido check --json`` prints them."""
+        answers = [{"name": each.name, "level": each.level, "text": each.text} for each in self.answers]
+        numbers = {"transitions": self.transitions, "ok": self.ok, "answers": answers}
+        return {"environment": self.environment, "policy": self.policy, **numbers}
+
+
+@dataclass(eq=False)
+class _Episode:
+    seen: list[Any] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    actions: list[Any] = field(default_factory=list)
+    terminated: bool = False
+    truncated: bool = False
+    reset_seconds: float = 0.0
+    step_seconds: float = 0.0
+
+
+def check(
+    env: Any,
+    policy: Any = "random",
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    deterministic: bool = True,
+    trust: bool = True,
+    seed: int = 0,
+) -> Check:
+    """Tries an environment and a policy for what makes numbers wrong: shared state, copied noise, memories and more.
+
+    It takes a few hundred steps, and says for each question what it found.
+
+    Args:
+        env: as in :func:`rido.evaluate`: an id, a function that makes an environment, an environment or a VectorEnv.
+        policy: as in :func:`rido.evaluate`.
+        env_kwargs: arguments of the environment, with an id.
+        deterministic: whether an agent takes its most likely action or samples one.
+        trust: whether an agent's files may run code when they are loaded.
+        seed: of the episodes.
+
+    Example:
+        >>> check("CartPole-v1", lambda observation: int(observation[2] > 0)).ok
+        True
+    """
+    env = import_environment(env)
+    if is_simulator(env) or is_in_jax(env):
+        raise ValueError(f"env must be an environment of Gymnasium, got {env!r:.80}")
+    seed = checks.integer("seed", seed, least=0)
+    name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
+    asked = _Questions()
+    wrappers = Wrappers(1, end_on_truncation=True)  # time limits stay as they are
+    try:
+        envs = open_environments(env, wrappers, env_kwargs=dict(env_kwargs or {}), num_envs=2)
+    except ValueError as error:
+        return Check(name, str(policy), (Answer("opening", "found", str(error)),), 0)
+    try:
+        spaces = dict(observation_space=envs.observation_space, action_space=envs.action_space)
+        acting = resolve_policy(policy, **spaces, deterministic=deterministic, trust=trust)
+        asked.run(envs, acting, seed)
+    finally:
+        envs.close()
+    return Check(name, acting.name, tuple(asked.answers), asked.transitions)
+
+
+class _Questions:
+    """Asks all questions and keeps the answers."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.transitions = 0
+
+    def run(self, envs: Environments, policy: Policy, seed: int) -> None:
+        found = self._rehearsal(envs, policy, seed)
+        if isinstance(envs, SingleEnvironments):
+            state, episodes = GlobalState(), []
+            try:
+                episodes = [_play(envs, policy, seed + number) for number in range(_EPISODES)]
+                again = _play(envs, policy, seed)
+            except SlotError as error:
+                self.add("steps", "found", error.reason)
+                return
+            self.transitions += sum(len(each.rewards) for each in [*episodes, again])
+            notes = state.notes()
+            self.add("global random numbers", "found" if notes else "ok", notes[0] if notes else "not used")
+            self._spaces(envs, episodes)
+            self._starts(episodes, again, found)
+            self._ends(envs, episodes)
+            self._rewards(episodes)
+            self._times(episodes)
+            self._memory(envs, policy)
+        self.add(
+            "normalisation",
+            "note" if "not normalised" in policy.normalisation else "ok",
+            policy.normalisation or "none",
+        )
+
+    def add(self, name: str, level: Level, text: str) -> None:
+        self.answers.append(Answer(name, level, text))
+
+    def _rehearsal(self, envs: Environments, policy: Policy, seed: int) -> Rehearsal:
+        vector = not isinstance(envs, SingleEnvironments)
+        found = Rehearsal()
+        if not can_pair(envs):
+            self.add("copies of noise, shared state", "note", "not tried: give a function that makes an environment")
+        else:
+            found = rehearse(envs, policy, [seed, seed + 1], _STEPS)
+            self.transitions += found.transitions
+            for name, kind, text, fine in (
+                (
+                    "copies of noise",
+                    "copies",
+                    "fresh instances repeat the same noise or history, whatever their seeds",
+                    "none",
+                ),
+                ("shared state", "shared", "a trajectory changes when another instance is stepped beside it", "none"),
+                (
+                    "determinism",
+                    "differ",
+                    "the same seed and actions gave another trajectory",
+                    "seed and actions decide",
+                ),
+            ):
+                told = text if found.kind == kind else fine if found.kind == "same" else "see the others"
+                self.add(name, "found" if found.kind == kind else "ok", told)
+            if vector:
+                told = (
+                    "a reset of one row changed another"
+                    if found.disturbs
+                    else "a reset changes the rows of its mask only"
+                )
+                self.add("reset_mask", "found" if found.disturbs else "ok", told)
+            if not policy.in_sequence:
+                told = "acts differently on several observations at once" if found.mixes else "acts on each row alone"
+                self.add("policy in batches", "found" if found.mixes else "ok", told)
+        return found
+
+    def _spaces(self, envs: Environments, episodes: Sequence[_Episode]) -> None:
+        space, seen = envs.observation_space, [one for each in episodes for one in each.seen]
+        outside = [one for one in seen if not space.contains(one)]
+        text = f"{len(seen):,} observations are in {_short(space)}"
+        if outside:
+            one = np.asarray(outside[0])
+            of = f"{one.dtype} of shape {one.shape}" if one.dtype != object else type(outside[0]).__name__
+            if one.dtype == getattr(space, "dtype", None) and one.shape == space.shape and one.size:
+                of += f", from {one.min():.4g} to {one.max():.4g}"
+            text = f"{len(outside):,} of {len(seen):,} observations are not in {_short(space)}: the first is {of}"
+        self.add("dtype and bounds of observations", "found" if outside else "ok", text)
+        taken = [one for each in episodes for one in each.actions]
+        beyond = sum(_beyond(one, envs.action_space) for one in taken)
+        told = f"{beyond:,} of {len(taken):,} actions are beyond the bounds of {_short(envs.action_space)}"
+        self.add("bounds of actions", "note" if beyond else "ok", told if beyond else "kept")
+        if any(_has_nan(one) for one in seen):
+            self.add("NaN", "found", "an observation has NaN")
+
+    def _starts(self, episodes: Sequence[_Episode], again: _Episode, found: Rehearsal) -> None:
+        same = close(stack_alike([episodes[0].seen[0]]), stack_alike([again.seen[0]]))
+        text = (
+            "the same seed gives the same first observation"
+            if same
+            else "the same seed gives another first observation"
+        )
+        self.add("seeds", "ok" if same else "found", text)
+        firsts = [stack_alike([each.seen[0]]) for each in episodes]
+        alike = all(close(firsts[0], one) for one in firsts[1:])
+        told = "all seeds give the same first observation" if alike else "other seeds give other first observations"
+        self.add("starts", "note" if alike else "ok", told)
+        if same and found.kind == "same" and not _same(episodes[0], again):
+            text = "the policy or the environment did something else when the first episode was run again"
+            self.add("the same episode", "found", text)
+
+    def _ends(self, envs: SingleEnvironments, episodes: Sequence[_Episode]) -> None:
+        limit, ended = time_limit(envs.first), sum(each.terminated for each in episodes)
+        cut = [len(each.rewards) for each in episodes if each.truncated and not each.terminated]
+        many = f"{ended} of {len(episodes)} episodes terminated within {_STEPS} steps"
+        if any(length != limit for length in cut):
+            told = f"the environment truncated an episode after {min(cut)} steps by itself: give end_on_truncation=True"
+            self.add("time limit and termination", "found", f"{told}, or a horizon of fewer steps")
+        elif limit is None and not ended:
+            self.add("time limit and termination", "note", f"no time limit, and {many}: give a horizon")
+        else:
+            limited = "no time limit" if limit is None else f"a time limit of {limit:,} steps"
+            self.add("time limit and termination", "ok", f"{limited}; {many}")
+        wraps = any(type(layer).__name__ == "Autoreset" for layer in layers(envs.first))
+        told = "Autoreset starts the next episode by itself: leave the wrapper out" if wraps else "none"
+        self.add("autoreset", "found" if wraps else "ok", told)
+
+    def _rewards(self, episodes: Sequence[_Episode]) -> None:
+        rewards = np.concatenate([each.rewards for each in episodes])
+        if not np.isfinite(rewards).all():
+            self.add("rewards", "found", f"a reward is {rewards[~np.isfinite(rewards)][0]}")
+            return
+        size, usual = np.abs(rewards).max(), np.quantile(np.abs(rewards), 0.95)
+        text = f"from {rewards.min():.4g} to {rewards.max():.4g}"
+        if size > _JUMP * usual:
+            text += f", but nearly all within {usual:.4g}: a value rests on how often the large ones come"
+        self.add("rewards that jump", "note" if size > _JUMP * usual else "ok", text)
+
+    def _times(self, episodes: Sequence[_Episode]) -> None:
+        reset = float(np.median([each.reset_seconds for each in episodes]))
+        step = sum(each.step_seconds for each in episodes) / max(1, sum(len(each.rewards) for each in episodes))
+        times = reset / max(step, 1e-9)
+        text = f"a reset takes {1e3 * reset:.2g} ms, as long as {times:.2g} steps"
+        self.add("cost of a reset", "note" if times > _LONG_RESET else "ok", text)
+
+    def _memory(self, envs: SingleEnvironments, policy: Policy) -> None:
+        if not policy.in_sequence or not isinstance(policy, FunctionPolicy):
+            return
+        before = GlobalState()
+        known = remembers(policy, first_observations(envs), _CALLS)
+        held = not known and remembers(policy, first_observations(envs), _CALLS, frozen=False)
+        before.restore()
+        if known:
+            self.add(
+                "memory of the policy", "found", "it remembers earlier calls, and nothing clears that: give it reset()"
+            )
+        elif held:
+            told = "it draws from a generator of its own: take a parameter generator, so that the seed repeats it"
+            self.add("memory of the policy", "note", told)
+        else:
+            cleared = "its reset() clears it" if policy.remembers else "none seen"
+            self.add("memory of the policy", "ok", cleared)
+
+
+def _play(envs: SingleEnvironments, policy: Policy, seed: int) -> _Episode:
+    """Plays an episode as a user's own loop does."""
+    env, played = envs.first, _Episode()
+    try:
+        started = time.perf_counter()
+        observation, _ = check_result("reset", env.reset(seed=narrow_seed(seed)))
+        played.reset_seconds = time.perf_counter() - started
+        check_observation("reset", observation, envs.observation_space)
+    except (Exception, SystemExit) as error:
+        raise slot_error(0, "reset", error) from error
+    act = _actor(policy, seed)
+    for _ in range(_STEPS):
+        played.seen.append(copy.deepcopy(observation))
+        try:
+            action = one_action(act(observation), envs.action_space)
+        except (Exception, SystemExit) as error:
+            raise SlotError(0, f"the policy raised {(error.__cause__ or error)!r}") from error
+        played.actions.append(copy.deepcopy(action))
+        try:
+            started = time.perf_counter()
+            observation, reward, terminated, truncated, _ = check_result("step", env.step(action))
+            played.step_seconds += time.perf_counter() - started
+            if np.size(reward) != 1:
+                raise RefusedError(f"the environment's step returned a reward of shape {np.shape(reward)}")
+            played.rewards.append(float(np.asarray(reward).item()))
+            check_observation("step", observation, envs.observation_space)
+        except (Exception, SystemExit) as error:
+            raise slot_error(0, "step", error) from error
+        played.terminated, played.truncated = bool(terminated), bool(truncated)
+        if terminated or truncated:
+            break
+    played.seen.append(copy.deepcopy(observation))
+    return played
+
+
+def _actor(policy: Policy, seed: int) -> Callable[[Any], Any]:
+    """Returns what acts in an episode, one observation at a time."""
+    generator = np.random.default_rng([seed, 1])
+    states: list[Any] = [None]
+
+    def on_row(observation: Any) -> Any:
+        nonlocal states
+        row = stack_alike([observation])
+        if isinstance(policy, RecurrentPolicy):
+            actions, states = policy.step(row, states, [generator])
+        else:
+            actions = policy(row, [generator])
+        return policy.executed(actions)[0]
+
+    if not policy.in_sequence:
+        return on_row
+    act = policy.begin(generator if policy.draws else None)
+
+    def first(observation: Any) -> Any:
+        nonlocal act
+        try:
+            return act(observation)
+        except TakesBatchesError as error:
+            assert isinstance(policy, FunctionPolicy)
+            policy.take_batches(error)
+            act = on_row
+            return on_row(observation)
+
+    return first
+
+
+def _same(one: _Episode, other: _Episode) -> bool:
+    return len(one.rewards) == len(other.rewards) and close(np.array(one.rewards), np.array(other.rewards))
+
+
+def _beyond(action: Any, space: gym.Space[Any]) -> bool:
+    if isinstance(space, gym.spaces.Box):
+        return bool(np.any(action < space.low) or np.any(action > space.high))
+    return isinstance(space, gym.spaces.Discrete) and not space.start <= int(action) < space.start + space.n
+
+
+def _has_nan(observation: Any) -> bool:
+    parts = observation.values() if isinstance(observation, Mapping) else [observation]
+    arrays = [np.asarray(part) for part in parts if not isinstance(part, (str, tuple))]
+    return any(part.dtype.kind == "f" and bool(np.isnan(part).any()) for part in arrays)
+
+
+def _short(space: gym.Space[Any]) -> str:
+    return " ".join(str(space).split())[:80]

@@ -1,0 +1,364 @@
+"""Would a plain loop have seen the same? Tried in a few steps before environments run side by side, or in processes.
+
+A plain loop has one environment and calls the policy with one observation at a time. Elsewhere a trajectory must depend
+on its seed and its actions alone, and an action on its observation alone. Three plays of :data:`STEPS` steps show
+whether it does:
+
+1. the first seed in a fresh environment, by itself;
+2. the same seed and actions in another fresh one, while the second seed begins beside it in the environment of play 1;
+3. the second seed and its actions again, in the environment of play 1, by itself.
+
+Where plays 2 and 3 repeat what was seen before, all is well. Where only play 2 does, environments are alike when they
+are fresh and differ later: several would repeat the same noise, or the same history. Where neither does, play 1 is
+repeated: environments share a state where it is the same again, or else draw random numbers that no seed controls. A
+policy that takes batches gets what was seen in one batch, and must act as it did on each observation by itself.
+
+What stays unseen: what shows after more steps, and rewards that depend on the clock.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from types import FunctionType, ModuleType
+from typing import Any, Literal
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.policies.base import Policy
+from rido.policies.observations import leaves, stack, take
+from rido.policies.recurrent import RecurrentPolicy
+from rido.simulators.environments import Environments, SingleEnvironments
+from rido.simulators.repeatability import GlobalState
+
+STEPS = 16
+"""Steps of a play; four plays are 64 transitions, and five 80."""
+
+MOST_CALLS = 80  # of a policy whose memory is tried
+_LATE = 5  # steps after which the second trajectory of play 2 begins
+_TOLERANCE = 1e-5  # relative; side by side, sums may be rounded in another order
+_ROWS = 8  # of a batch in which a policy is tried
+_MIXED = 1 / 8  # share of them whose action may differ: a choice between equals flips by rounding
+_STARTS = 8  # first observations on which a memory is tried
+_MOST_OBJECTS = 5000  # of a policy, among which its generators are looked for
+_SECONDS = 1.0  # that trying a memory may take
+
+_PAGE = "see docs/warnings.md#one-environment-at-a-time"
+WORKERS_COPY = (
+    "workers must be 1 with this environment, whose instances all repeat the same noise: what it does depends on what "
+    "it did before, not on its seed alone (a generator made in its constructor or module, or a state that reset() "
+    f"keeps); draw from self.np_random, {_PAGE}"
+)
+WORKERS_REMEMBER = (
+    "workers must be 1 with {}, of which each worker would have a copy: it remembers earlier calls, or draws from a "
+    "generator of its own; give it a method reset(), or a parameter generator to draw from"
+)
+ROWS_COPY = (
+    "env must seed each row by its own seed, got a VectorEnv whose rows repeat the same noise: seed them in reset(), "
+    "or give a function that makes a single environment"
+)
+
+Kind = Literal["same", "copies", "shared", "differ"]
+"""What trajectories depend on beside seed and actions: nothing, what an instance did before, others, or chance."""
+
+
+@dataclass(eq=False)
+class Play:
+    """A trajectory of a few steps.
+
+    Attributes:
+        seed: of its reset.
+        given: the actions to take; those of the policy if None.
+        disturbed: whether its observation changed while only another one was reset.
+    """
+
+    seed: int
+    given: list[Any] | None = None
+    seen: list[Any] = field(default_factory=list)
+    rewards: list[Any] = field(default_factory=list)
+    actions: list[Any] = field(default_factory=list)
+    over: bool = False
+    disturbed: bool = False
+    state: Any = None
+
+    def same(self, other: Play) -> bool:
+        """Returns whether both saw and earned the same, but for rounding."""
+        if len(self.rewards) != len(other.rewards) or not close(self.rewards, other.rewards):
+            return False
+        return close(stack(self.seen), stack(other.seen))
+
+    @property
+    def digest(self) -> str:
+        """Digest of what was seen and earned."""
+        numbers = [np.asarray(part) for batch in (*self.seen, self.rewards) for part in leaves(batch)]
+        return blake2b(b"".join(part.tobytes() for part in numbers if part.dtype != object)).hexdigest()
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What was found.
+
+    Attributes:
+        kind: what trajectories depend on.
+        disturbs: whether the reset of one row of a VectorEnv changes another one.
+        mixes: whether the policy acts differently on batches.
+        transitions: that it took.
+        digest: of the first play, the same in two processes whose noise is the same.
+    """
+
+    kind: Kind = "same"
+    disturbs: bool = False
+    mixes: bool = False
+    transitions: int = 0
+    digest: str = ""
+
+
+def rehearsal_notes(found: Rehearsal, policy: str, *, vectorised: bool) -> list[str]:
+    """Returns what a reader should know of trajectories that do not depend on seed and actions alone."""
+    if found.mixes and found.kind == "same":
+        return [f"{policy} acts differently on several observations at once: it was called with one at a time; {_PAGE}"]
+    if vectorised:
+        return [
+            "rows of the VectorEnv do not repeat with their seeds: rows that share a state cannot be told from random "
+            f"numbers that the seed does not control; {_PAGE}"
+        ]
+    if found.kind == "copies":
+        return [
+            "one environment ran at a time, which may take several times as long: what it does depends on what it did "
+            "before, not on its seed alone (a generator made in its constructor, or a state that reset() keeps), so "
+            f"several would repeat the same noise; {_PAGE}"
+        ]
+    if found.kind == "shared":
+        return [
+            "one environment ran at a time, which may take several times as long: instances share a state, and a "
+            f"trajectory changes when another instance is stepped beside it; {_PAGE}"
+        ]
+    return [
+        "one environment ran at a time, which may take several times as long: the same seed and actions gave another "
+        f"trajectory (random numbers that the seed does not control, or a state that instances share); {_PAGE}"
+    ]
+
+
+def memory_notes(policy: str) -> list[str]:
+    """Returns what a reader should know of a policy whose memory nothing clears."""
+    return [
+        f"{policy} remembers earlier calls, and nothing clears its memory where a trajectory begins: complete episodes "
+        "ran one after the other; give it a method reset() to cut trajectories, see "
+        "docs/warnings.md#a-policy-with-a-memory"
+    ]
+
+
+def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: int = STEPS) -> Rehearsal:
+    """Plays the three plays of the module in slots 0 and 1, which must be fresh.
+
+    Args:
+        envs: with at least two slots.
+        policy: what acts, if it takes batches; otherwise actions are sampled, for it may remember its calls.
+        seeds: two different ones.
+        steps: of each play.
+    """
+    before, plays = GlobalState(), []
+    try:
+        first = Play(seeds[0])
+        plays.append(first)
+        _play(envs, policy, {0: first}, steps)
+        again, second = Play(seeds[0], first.actions), Play(seeds[1])
+        plays += [again, second]
+        _play(envs, policy, {1: again, 0: second}, steps)
+        last = Play(seeds[1], second.actions)
+        plays.append(last)
+        _play(envs, policy, {0: last}, steps)
+        fresh, later = again.same(first), last.same(second)
+        kind: Kind = "same" if fresh and later else "copies" if fresh else "differ"
+        if kind == "differ":
+            alone = Play(seeds[0], first.actions)
+            plays.append(alone)
+            _play(envs, policy, {0: alone}, steps)
+            kind = "shared" if alone.same(first) else kind
+        seen = [*first.seen, *second.seen]
+        mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // _ROWS)])
+        found = Rehearsal(kind, again.disturbed, mixes, digest=first.digest)
+    except (Exception, SystemExit):
+        found = Rehearsal()  # the first trajectory fails in the same way, and its error says where
+    finally:
+        before.restore()
+    return replace(found, transitions=sum(len(play.rewards) for play in plays))
+
+
+def _play(envs: Environments, policy: Policy, plays: dict[int, Play], steps: int) -> None:
+    """Plays in several slots side by side, each beginning a few steps after the one before it."""
+    begins = {slot: place * _LATE for place, slot in enumerate(plays)}
+    tick = 0
+    while any(not play.over for play in plays.values()):
+        for slot, play in plays.items():
+            if begins[slot] == tick:
+                running = [other for other in plays if begins[other] < tick and not plays[other].over]
+                before = [envs.observe(np.array([other])) for other in running]
+                envs.reset(np.array([slot]), [play.seed])
+                for other, seen in zip(running, before, strict=True):
+                    plays[other].disturbed |= not close(seen, envs.observe(np.array([other])))
+        busy = [slot for slot, play in plays.items() if begins[slot] <= tick and not play.over]
+        if busy:
+            _step(envs, policy, busy, plays, steps)
+        tick += 1
+
+
+def _step(envs: Environments, policy: Policy, busy: list[int], plays: dict[int, Play], steps: int) -> None:
+    slots, actions = np.array(sorted(busy)), []
+    for slot in slots.tolist():
+        play = plays[slot]
+        play.seen.append(seen := envs.observe(np.array([slot])))
+        given = play.given
+        play.actions.append(_act(envs, policy, play, seen) if given is None else given[len(play.rewards)])
+        actions.append(play.actions[-1])
+    batch: Any = actions if envs.action_space.shape is None else np.stack(actions)
+    rewards, terminated, truncated = envs.step(slots, batch)
+    for row, slot in enumerate(slots.tolist()):
+        play = plays[slot]
+        play.rewards.append(rewards[row])
+        play.over = bool(terminated[row] or truncated[row]) or len(play.rewards) == steps
+
+
+def _act(envs: Environments, policy: Policy, play: Play, observation: Any) -> Any:
+    """Returns the action of one observation, as the environment gets it."""
+    if policy.in_sequence:
+        if play.state is None:
+            play.state = cloudpickle.loads(cloudpickle.dumps(envs.action_space))
+            play.state.seed(play.seed % 2**31)
+        return play.state.sample()
+    if play.state is None:
+        play.state = [None], np.random.default_rng([play.seed, 1])
+    states, generator = play.state
+    if isinstance(policy, RecurrentPolicy):
+        actions, states = policy.step(observation, states, [generator])
+        play.state = states, generator
+    else:
+        actions = policy(take(observation, np.zeros(1, dtype=np.intp)), [generator])
+    return policy.executed(actions)[0]
+
+
+def mixes_rows(policy: Policy, seen: Sequence[Any]) -> bool:
+    """Returns whether a policy acts differently on observations in a batch and one by one."""
+    rows = len(seen)
+    generators = lambda: [np.random.default_rng(row) for row in range(rows)]  # noqa: E731
+    together = np.asarray(policy(stack(list(seen)), generators()))
+    alone = [policy(one, [generator])[0] for one, generator in zip(seen, generators(), strict=True)]
+    differ = [not close(one, other) for one, other in zip(together, alone, strict=True)]
+    return float(np.mean(differ)) > _MIXED
+
+
+def remembers(policy: Policy, observations: Sequence[Any], calls: int = MOST_CALLS, *, frozen: bool = True) -> bool:
+    """Returns whether a policy acts differently on the same observations when it gets them again in the same order.
+
+    The global generators are put back before each round: what they draw is no memory. A copy is called, because calls
+    change what remembers them.
+
+    Args:
+        policy: one that acts in sequence.
+        observations: as the environment returned them, at least two that differ.
+        calls: about so many at most.
+        frozen: whether generators that it holds are put back too. In several processes each would have a copy of them.
+    """
+    before, ends = GlobalState(), time.perf_counter() + _SECONDS
+    try:
+        copied, again = (cloudpickle.loads(cloudpickle.dumps(one)) for one in (policy, observations))
+        restore, rounds = _freeze(copied) if frozen else lambda: None, 0
+        first: list[Any] = []
+        calls_left = calls
+        while calls_left > 0 and (rounds < 2 or time.perf_counter() < ends):
+            # A round begins after one call more each time, so that no period hides behind its length.
+            for episode in (again[-1:] * rounds, again):
+                before.restore()
+                restore()
+                act = copied.begin(np.random.default_rng(1) if copied.draws else None)
+                actions = [np.array(act(copy.deepcopy(observation))) for observation in episode]
+            first = first or actions
+            if any(not close(action, known) for action, known in zip(actions, first, strict=True)):
+                return True
+            rounds, calls_left = rounds + 1, calls_left - rounds - len(again)
+    except (Exception, SystemExit):
+        return False  # it cannot be copied, or it fails: then the first trajectory says where
+    finally:
+        before.restore()
+    return False
+
+
+def _freeze(root: Any) -> Callable[[], None]:
+    """Returns a function that puts all generators that an object holds back into their present state."""
+    found: list[Callable[[], None]] = []
+    seen, waiting = {id(root)}, deque([root])
+    while waiting and len(seen) < _MOST_OBJECTS:
+        thing = waiting.popleft()
+        if isinstance(thing, np.random.Generator):
+            found.append(partial(setattr, thing.bit_generator, "state", thing.bit_generator.state))
+        elif isinstance(thing, np.random.RandomState):
+            found.append(partial(thing.set_state, thing.get_state()))
+        elif isinstance(thing, random.Random):
+            found.append(partial(thing.setstate, thing.getstate()))
+        elif type(thing).__module__ == "torch" and type(thing).__name__ == "Generator":
+            found.append(partial(thing.set_state, thing.get_state()))
+        elif not isinstance(thing, (ModuleType, type, np.ndarray, str, bytes)):
+            new = [each for each in _referents(thing) if id(each) not in seen]
+            seen.update(map(id, new))
+            waiting.extend(new)
+
+    def restore() -> None:
+        for put_back in found:
+            put_back()
+
+    return restore
+
+
+def _referents(thing: Any) -> list[Any]:
+    """Returns what an object refers to; of the globals of a function only those that it names."""
+    if not isinstance(thing, FunctionType):
+        return gc.get_referents(thing)
+    named = [thing.__globals__[name] for name in thing.__code__.co_names if name in thing.__globals__]
+    return [*named, thing.__closure__, thing.__defaults__, thing.__kwdefaults__, thing.__dict__]
+
+
+def close(one: Any, other: Any) -> bool:
+    """Returns whether two observations, rewards or actions are the same, but for rounding."""
+    mine, theirs = leaves(one), leaves(other)
+    return len(mine) == len(theirs) and all(_close(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def _close(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    if one.shape != other.shape:
+        return False
+    if one.dtype.kind not in "fc":
+        return bool(np.array_equal(one, other))
+    if np.array_equal(one, other, equal_nan=True):  # nearly always
+        return True
+    scale = np.maximum(1.0, np.maximum(np.abs(one), np.abs(other)))
+    with np.errstate(invalid="ignore"):
+        near = (np.abs(one - other) <= _TOLERANCE * scale) | (one == other)
+    return bool((near | (np.isnan(one) & np.isnan(other))).all())
+
+
+def can_pair(envs: Environments) -> bool:
+    """Makes two fresh slots for a rehearsal; returns whether there are two."""
+    return envs.pair() if isinstance(envs, SingleEnvironments) else envs.provide(2) > 1
+
+
+def first_observations(envs: SingleEnvironments) -> list[Any]:
+    """Returns some observations that differ: of resets, or samples of the space."""
+    found: list[Any] = []
+    ends = time.perf_counter() + _SECONDS / 20
+    for seed in range(_STARTS):
+        if seed < 2 or time.perf_counter() < ends:
+            found.append(copy.deepcopy(envs.begin(seed, None)))
+    if close(found[0], found[1]):
+        space = copy.deepcopy(envs.observation_space)
+        space.seed(1)
+        found[1:] = [space.sample() for _ in found[1:]]
+    return found

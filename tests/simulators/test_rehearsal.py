@@ -1,0 +1,165 @@
+"""What the rehearsal finds, and what it costs. Each environment here differs from a good one in one thing."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rido
+from corpus import environments as kinds
+from corpus import policies
+from corpus.plain import plain_loop
+from rido.evaluation.recorded import read_run
+from rido.policies.functions import FunctionPolicy
+from rido.simulators.base import trajectory_seeds
+from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.rehearsal import STEPS, first_observations, remembers
+
+SEEDS = [11, 12]
+
+
+@rido.batched
+def pushes(observations):
+    return -np.clip(observations[:, :1], -1, 1)
+
+
+def rehearsed(env, policy=pushes, **settings):
+    kinds.forget()
+    simulator = GymnasiumSimulator(env, policy, horizon=20, **settings)
+    return simulator, simulator.rehearse(SEEDS)
+
+
+@pytest.mark.parametrize(
+    ("env", "kind"),
+    [
+        (kinds.Line, "same"),
+        (kinds.InPlace, "same"),
+        (kinds.Mortal, "same"),
+        (kinds.SharedBuffer, "same"),
+        (kinds.Forgetful, "copies"),
+        (kinds.OwnGenerator, "copies"),
+        (kinds.SeededOnce, "copies"),
+        (kinds.Wears, "copies"),
+        (kinds.Shared, "shared"),
+        (kinds.PhysicsClient, "shared"),
+        (kinds.Trail, "shared"),
+        (kinds.SeedsGlobals, "shared"),
+        (kinds.Entropy, "differ"),
+        (kinds.GlobalNumpy, "differ"),
+        (kinds.NoSeeding, "differ"),
+    ],
+)
+def test_it_tells_what_trajectories_depend_on(env, kind):
+    _, found = rehearsed(env)
+    assert found.kind == kind
+    assert found.transitions <= 5 * STEPS <= 100
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_a_policy_that_mixes_rows_is_called_with_one(num_envs):
+    mixing = rido.batched(lambda o: -o / np.linalg.norm(o))
+    _, found = rehearsed(policies.Chase, mixing, num_envs=num_envs)
+    assert found.mixes
+    settings = dict(gamma=0.9, horizon=12, budget=480, seed=0)
+    right = rido.evaluate(policies.Chase, lambda o: -o / np.linalg.norm(o), **settings)
+    result = rido.evaluate(policies.Chase, mixing, num_envs=num_envs, **settings)
+    np.testing.assert_allclose(result.value, right.value, rtol=1e-6)
+    assert "acts differently on several observations at once" in result.warnings[0]
+    _, found = rehearsed(policies.Chase, rido.batched(lambda o: -o / np.linalg.norm(o, axis=1, keepdims=True)))
+    assert not found.mixes
+
+
+def test_it_falls_back_to_one_environment_that_is_fresh():
+    """The same bits as one environment, which nobody needs to rehearse for functions of one observation."""
+    settings = dict(gamma=0.9, horizon=12, budget=480, seed=0, strategy="uniform")
+    result = rido.evaluate(kinds.OwnGenerator, pushes, num_envs=16, **settings)
+    alone = rido.evaluate(kinds.OwnGenerator, lambda o: -np.clip(o[:1], -1, 1), **settings)
+    assert result.value == pytest.approx(alone.value, rel=1e-6)
+    assert len(np.unique(result.returns.values)) == 40
+    assert "would repeat the same noise" in result.warnings[0] and not result.reproducible
+
+
+@pytest.mark.parametrize("num_envs", [1, 16])
+def test_transitions_are_counted_in_result_and_file(tmp_path, num_envs):
+    path = tmp_path / "run.rido"
+    settings = dict(gamma=0.9, horizon=12, budget=480, seed=0, strategy="uniform", num_envs=num_envs)
+    result = rido.evaluate(kinds.Line, pushes, run=path, **settings)
+    again = rido.evaluate(kinds.Line, pushes, run=path, **settings)
+    extra = result.transitions - 480
+    assert 0 < extra <= 100 and again.transitions == result.transitions and again.value == result.value
+    assert read_run(path).evaluation.transitions == result.transitions
+    assert rido.evaluate(kinds.Line, lambda o: -o[:1], **settings).transitions == 480
+
+
+class Remembers:
+    """Acts otherwise in every n-th call."""
+
+    def __init__(self, every):
+        self.every, self.calls = every, 0
+
+    def __call__(self, observation):
+        self.calls += 1
+        return np.full(3, float(self.calls % self.every == 0))
+
+
+class Forgets(Remembers):
+    def reset(self):
+        self.calls = 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        *[(Remembers(every), True) for every in (2, 3, 5, 8, 30, 60)],
+        *[(Forgets(every), False) for every in (2, 3, 5, 8)],
+        (policies.Pid(), True),
+        (policies.Lstm(), True),
+        (policies.Holds(), True),
+        (policies.Slope(), True),
+        (policies.Open(), True),
+        (policies.Caches(), False),
+        (policies.Noisy(), False),
+        (policies.Coloured(), True),
+        (policies.ColouredWithReset(), False),
+        (policies.globally, False),
+        (policies.same_noise, False),
+        (lambda o: -o, False),
+    ],
+)
+def test_a_memory_shows_in_what_resets_return(policy, expected):
+    simulator = GymnasiumSimulator(policies.Chase, policy, horizon=20)
+    assert isinstance(simulator.policy, FunctionPolicy)
+    observations = first_observations(simulator._envs)
+    before = vars(policy).copy() if hasattr(policy, "__dict__") else None
+    assert remembers(simulator.policy, observations) is expected
+    assert before is None or before.keys() == vars(policy).keys()
+
+
+def test_a_memory_that_nothing_clears_keeps_episodes_whole(tmp_path):
+    settings = dict(gamma=0.9, horizon=12, budget=485, seed=0, run=tmp_path / "run.rido")
+    result = rido.evaluate(policies.Chase, policies.Holds(), **settings)
+    seeds = trajectory_seeds(0, 0, 40)
+    case = policies.CASES["an action is held for four steps, without reset"]
+    assert result.value == pytest.approx(np.mean(plain_loop(case, seeds, 0, 0.9)), rel=1e-9)
+    assert result.strategy == "uniform" and "remembers earlier calls" in result.warnings[0]
+    assert rido.evaluate(policies.Chase, policies.Holds(), **settings).value == result.value
+    with pytest.raises(ValueError, match=r"until must be None with .*Holds, which remembers earlier calls"):
+        rido.evaluate(policies.Chase, policies.Holds(), gamma=0.9, horizon=12, budget=500, until=0.1)
+    forgets = rido.evaluate(policies.Chase, policies.HoldsWithReset(), gamma=0.9, horizon=12, budget=485, seed=0)
+    assert forgets.strategy == "adaptive" and not forgets.warnings
+
+
+@pytest.mark.parametrize(
+    "env_id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Taxi-v4", "Blackjack-v1", "Acrobot-v1"]
+)
+def test_no_alarm_for_good_environments(env_id):
+    if env_id not in gym.registry:
+        pytest.skip(f"this Gymnasium has no {env_id}")
+    low = getattr(gym.make(env_id).action_space, "low", np.zeros((), dtype=int))
+    policy = rido.batched(lambda o: np.stack([low] * _rows(o)))
+    simulator = GymnasiumSimulator(env_id, policy, horizon=20)
+    found = simulator.rehearse(SEEDS)
+    assert found.kind == "same" and not found.mixes
+
+
+def _rows(observations):
+    return len(observations[0]) if isinstance(observations, tuple) else len(observations)
