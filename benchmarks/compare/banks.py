@@ -29,7 +29,7 @@ CONFIDENCE = 0.95
 PILOT, GROWTH, LEAST = 5, 0.2, 9  # whole episodes: pairs before the first look, growth between looks, least to decide
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pair:
     """Two policies on the same starts; row i of both is a pair.
 
@@ -43,15 +43,27 @@ class Pair:
     steps: tuple[np.ndarray, np.ndarray]
     equal: bool = False
 
+    @cache  # noqa: B019 - there are few pairs
+    def returns(self, gamma):
+        """Return the returns of both policies."""
+        discounts = gamma ** np.arange(self.rewards[0].shape[1])
+        return [rewards @ discounts for rewards in self.rewards]
+
     def difference(self, gamma):
         """Return the difference of the returns of each pair."""
-        discounts = gamma ** np.arange(self.rewards[0].shape[1])
-        return (self.rewards[0] - self.rewards[1]) @ discounts
+        one, other = self.returns(gamma)
+        return one - other
 
     @property
     def cost(self):
         """Transitions of each pair."""
         return self.steps[0] + self.steps[1]
+
+
+@cache
+def pair_of(name):
+    """Return a pair of PAIRS by name."""
+    return PAIRS[name]()
 
 
 @cache
@@ -171,10 +183,8 @@ def plain(pair, rows, gamma, budget, statistics):
     Returns:
         For each statistic, the difference that it names and its transitions.
     """
-    difference, cost = pair.difference(gamma)[rows], pair.cost[rows]
-    discounts = gamma ** np.arange(pair.rewards[0].shape[1])
-    returns = [rewards[rows] @ discounts for rewards in pair.rewards] if len(statistics) > 1 else [difference] * 2
-    spent, most = np.cumsum(cost), 2 * pair.rewards[0].shape[1]
+    returns = [one[rows] for one in pair.returns(gamma)]
+    difference, spent, most = returns[0] - returns[1], np.cumsum(pair.cost[rows]), 2 * pair.rewards[0].shape[1]
     looks, found, pairs = Looks((1 - CONFIDENCE) / 2), {}, PILOT
     while len(found) < len(statistics):
         left = (budget - spent[pairs - 1]) // most
@@ -273,9 +283,9 @@ STATISTICS = {
 def compute(item):
     """Races of a part of a cell: what rido.Race names and spends, and what each statistic does."""
     _, name, gamma, part, races = item
-    pair = PAIRS[name]()
+    pair = pair_of(name)
     budget, found = budget_of(pair, gamma), []
-    size = 1000 + 4 * int(budget / pair.cost.mean())
+    size = 1000 + 50 * int(budget / pair.cost.mean())  # more than cut trajectories take
     for race in range(races):
         rng = np.random.default_rng([list(PAIRS).index(name), round(1000 * gamma), part, race])
         rows = rng.integers(len(pair.cost), size=size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,8 @@ from rido.evaluation.proportions import TwoValuedEstimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LEAST_FREEDOM = 7.0
+"""Degrees of freedom of a difference before it may decide anything: those of eight pairs."""
 _NO_GAIN = 1.1  # pairing gains nothing where the variance of a difference falls by less than this factor
 
 
@@ -103,7 +105,12 @@ class Comparison:
 
         They hold at every look, and with the confidence of the comparison for the differences of all policies to one.
         """
-        return bounds_at(self.level, self.difference(name, other), self.rewards, name, other)
+        difference = self.difference(name, other)
+        if isinstance(difference, TwoValuedEstimate):
+            return difference.interval(1 - 2 * self.level)
+        values = self.rewards.estimate(name), self.rewards.estimate(other)
+        reach = half_width_at(self.level, (1 - self.confidence) / len(self.ranking), difference, values)
+        return difference.value - reach, difference.value + reach
 
     def interval(self, name: str) -> tuple[float, float]:
         """Returns an interval of a policy's return that also holds for the policy that was chosen because it is best.
@@ -222,36 +229,32 @@ class Comparison:
         return plot_intervals(self, ax)
 
 
-def bounds_at(level: float, difference: Estimate, rewards: Rewards, name: str, other: str) -> tuple[float, float]:
-    """Returns the bounds on the difference of two policies, each of which fails with this probability.
+def half_width_at(level: float, alpha: float, difference: Estimate, values: Sequence[Estimate]) -> float:
+    """Returns how far the bounds are from the difference of two returns.
+
+    A t interval tells of what was seen. Starts rarer than ``-log(alpha) / n`` are unseen by n pairs with a probability
+    above alpha, and two policies that are alike on all others may part there: their returns may differ by as much as
+    the returns of different starts do. So the bounds are at least as far as that share of the spread of two returns. It
+    binds where common seeds have made a difference much smaller than that, and few pairs decide.
+
+    Where all pairs gave the same rewards, which is no rarer at one look than at all of them together, the share of the
+    starts that tell the policies apart is at most the same. There a whole return may be lost.
 
     Args:
-        level: the probability; bounds are infinite where it is 0.
+        level: probability with which the t interval may fail on one side at this look; it is infinite where it is 0.
+        alpha: the same over all looks.
         difference: the estimated difference.
-        rewards: what it rests on.
-        name: of the first policy.
-        other: of the second policy.
+        values: the estimates of both returns.
     """
-    if level == 0:
-        return -math.inf, math.inf
-    if isinstance(difference, TwoValuedEstimate):
-        return difference.interval(1 - 2 * level)
-    half_width = half_width_at(level, difference)
+    unseen = min(1.0, -math.log(alpha) / float(difference.schedule.counts[-1]))
+    spreads = [value.standard_error * math.sqrt(value.schedule.counts[-1]) for value in values]
     if difference.nothing_varied and difference.value == 0:
-        # As where the rewards of one policy never varied, see Estimate.interval: n trajectories exclude outcomes more
-        # frequent than log(1 / level) / n, which change a return by at most twice its value.
-        size = abs(rewards.estimate(name).value) + abs(rewards.estimate(other).value) or math.inf
-        half_width = size * min(1.0, -math.log(level) / float(difference.schedule.counts[-1]))
-    return difference.value - half_width, difference.value + half_width
-
-
-def half_width_at(level: float, difference: Estimate) -> float:
-    """Returns how far the bounds are from a difference, each of which fails with this probability.
-
-    A rare event may favour either policy. So the skewness of what was seen tells nothing, and both sides allow for one
-    more of the largest contribution.
-    """
-    return math.inf if level == 0 else replace(difference, skewness=0.0).half_width(1 - 2 * level)
+        sizes = [math.hypot(value.value, spread) for value, spread in zip(values, spreads, strict=True)]
+        return unseen * max(sizes) or math.inf
+    if level == 0:
+        return math.inf
+    plain = replace(difference, skewness=0.0, largest_contribution=0.0)
+    return max(plain.half_width(1 - 2 * level), unseen * math.hypot(*spreads))
 
 
 def _plain(entry: Any) -> Any:

@@ -85,6 +85,7 @@ class PairedRewards:
         self._estimates: dict[tuple[tuple[str, float], ...], Estimate] = {}  # that were computed since the last round
         self._transitions = dict.fromkeys(self.names, 0)
         self.trajectories = 0
+        self.pairs = 0  # trajectories of each policy that is still in the race
         self.rounds = 0
 
     def add(self, trajectories: Mapping[str, Trajectories], dealt: NDArray[np.int64]) -> None:
@@ -95,6 +96,7 @@ class PairedRewards:
             dealt: the group to which each trajectory belongs.
         """
         self.rounds += 1
+        self.pairs += dealt.size
         self._estimates = {}
         for name, batch in trajectories.items():
             self.trajectories += len(batch)
