@@ -26,7 +26,7 @@ from sections import paragraphs, row, rule, update
 FOLDER = Path(os.environ.get("RIDO_BANKS", Path(__file__).parents[3] / "shared/banks"))
 RACES, PART, QUICK = 200, 20, 10
 CONFIDENCE = 0.95
-PILOT, GROWTH, LEAST = 5, 0.2, 9  # whole episodes: pairs before the first look, growth between looks, least to decide
+PILOT, GROWTH, LEAST = 5, 0.2, 8  # whole episodes: pairs before the first look, growth between looks, least to decide
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +213,7 @@ def student(seen, returns, level):
 def unseen(seen, returns, level):
     """The bounds of rido.Race (see rido.evaluation.comparison), for whole episodes."""
     (half, _), spread = student(seen, returns, level), math.hypot(*(one.std(ddof=1) for one in returns))
-    half = max(half, -math.log(level) * spread / seen.size)
+    half = max(half, -math.log((1 - CONFIDENCE) / 2) * spread / seen.size)
     return half, half
 
 

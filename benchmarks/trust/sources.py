@@ -96,18 +96,13 @@ class Population:
     def uniform_value(self, budget, rng):
         """The estimate of ``Uniform``, from the same draws as ``Bank.run`` but without a strategy's bookkeeping."""
         horizon, left = self.bank.horizon, budget
-        sums, counts = np.zeros(horizon), np.zeros(horizon)
-        while left > 0:
-            whole, rest = divmod(left, horizon)
-            rows = rng.integers(self.steps.size, size=whole + (rest > 0))
-            sums += self.bank.rewards[rows[:whole]].sum(axis=0)
-            counts += whole
-            left -= int(self.steps[rows[:whole]].sum())
-            if rest:
-                sums[:rest] += self.bank.rewards[rows[-1], :rest]
-                counts[:rest] += 1
-                left -= min(int(self.steps[rows[-1]]), rest)
-        return float(self.discounts @ (sums / counts))
+        sums, count = np.zeros(horizon), 0
+        while left >= horizon:
+            rows = rng.integers(self.steps.size, size=left // horizon)
+            sums += self.bank.rewards[rows].sum(axis=0)
+            count += rows.size
+            left -= int(self.steps[rows].sum())
+        return float(self.discounts @ (sums / count))
 
 
 @lru_cache(maxsize=2)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rido import Adaptive, Estimate, RewardMoments, Rido, Trajectories
-from rido.strategies import planning
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "faults" / "extremes.py"
 
@@ -81,13 +80,3 @@ def test_unbiased_runs_need_six_full_length_trajectories_only(full, gamma):
     strategy = Adaptive(horizon=20, budget=20 * full, gamma=gamma, unbiased=True)
     assert len(run(strategy)) == 4
     assert 20 * full - 20 <= strategy.spent <= 20 * full
-
-
-@pytest.mark.parametrize("gamma", [0.9999, 1.0])
-def test_long_horizons_are_compared_by_blocks_of_steps(gamma, monkeypatch):
-    """Planning by blocks of ten steps chooses what planning step by step does."""
-    chosen = []
-    for blocks in (150, 1500):
-        monkeypatch.setattr(planning, "_MOST_BLOCKS", blocks)
-        chosen.append(run(Adaptive(horizon=1500, budget=30 * 1500, gamma=gamma)))
-    assert chosen[0] == chosen[1]

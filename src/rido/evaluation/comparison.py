@@ -125,30 +125,61 @@ class Comparison:
 
     @property
     def needed(self) -> float:
-        """Transitions that would decide between the best two, about; infinite where they seem to be equal."""
+        """Transitions that would decide between the best two, about; infinite where only a tolerance can."""
         leader, rival = self.ranking[:2]
         difference = self.difference(leader, rival)
         if self.decided:
             return float(self.transitions)
-        reach = difference.value - difference.interval(1 - 2 * self.level)[0] if self.level > 0 else math.inf
+        reach = difference.value - self.bounds(leader, rival)[0]
         distance = difference.value + self.tolerance
-        return self.transitions * (reach / distance) ** 2 if distance > 0 else math.inf
+        if math.isinf(reach) and self.level == 0:
+            return self.transitions * (LEAST_FREEDOM + 1) / self._pairs(leader, rival)
+        power = 1 if self.same(leader, rival) else 2
+        return self.transitions * (reach / distance) ** power if distance > 0 else math.inf
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the reader should know before trusting the result."""
         leader, rival = self.ranking[:2]
         warnings = [*self.notes]
-        alike = [name for name in self.ranking[1:] if name not in self.exits and self._same(leader, name)]
+        alike = [name for name in self.ranking[1:] if name not in self.exits and self.same(leader, name)]
         if alike:
-            warnings.append(f"{', '.join(alike)} gave the same rewards as {leader} in every trajectory")
+            warnings.append(f"{', '.join(alike)} gave the same rewards as {leader} {self.share(leader, alike[0])}")
         elif self.decided:
             warnings += self.rewards.doubts(leader, rival)
         return tuple(warnings)
 
-    def _same(self, name: str, other: str) -> bool:
+    def same(self, name: str, other: str) -> bool:
+        """Returns whether two policies gave the same rewards in all pairs."""
         difference = self.difference(name, other)
         return difference.nothing_varied and difference.value == 0
+
+    def _pairs(self, name: str, other: str) -> int:
+        """Returns the full-length trajectories that two policies have in common."""
+        return int(self.difference(name, other).schedule.counts[-1])
+
+    def share(self, name: str, other: str) -> str:
+        """Returns in words what pairs with the same rewards tell of all starts."""
+        pairs = self._pairs(name, other)
+        share = min(1.0, -math.log(1 - self.confidence) / pairs)
+        return (
+            f"in all {pairs:,} pairs: with {100 * self.confidence:g}% confidence at most "
+            f"{100 * share:.2g}% of the starts tell them apart"
+        )
+
+    def _undecided(self) -> str:
+        """Returns what is missing for a decision, in words."""
+        leader, rival = self.ranking[:2]
+        left = len(self.ranking) - len(self.exits)
+        needed = f"deciding takes about {self.needed:,.3g} {self.rewards.unit}"
+        if self.same(leader, rival):
+            told = f"{leader} and {rival} are the same in all {self._pairs(leader, rival):,} pairs"
+            return f"{told}; {needed if self.tolerance else 'a tolerance would decide'}"
+        if not math.isfinite(self.needed):
+            return f"{left} of {len(self.ranking)} are left, the best two with the same mean so far"
+        if self.level == 0:
+            return f"{self._pairs(leader, rival):,} pairs are too few to decide by; {needed}"
+        return f"{left} of {len(self.ranking)} are left; {needed}"
 
     def summary(self) -> str:
         """Returns what was found, in a few lines."""
@@ -162,13 +193,7 @@ class Comparison:
             ties = ", ".join(name for name in self.ranking[1:] if name not in self.exits)
             head = f"{leader} is not worse than any other by more than {self.tolerance:g}; still close: {ties}"
         else:
-            left = len(self.ranking) - len(self.exits)
-            needed = (
-                f"about {self.needed:,.3g} {self.rewards.unit}"
-                if math.isfinite(self.needed)
-                else "more than can be told"
-            )
-            head = f"undecided: {left} of {len(self.ranking)} are left; deciding takes {needed}"
+            head = f"undecided: {self._undecided()}"
         lines = [
             head,
             f"{leader}: {with_interval(self.values[leader].value, low, high)} (holds for the chosen one too)",

@@ -83,4 +83,6 @@ class Gate:
         return Verdict("undecided", f"{told}{known}; a larger budget may decide")
 
     def _told(self, comparison: Comparison, name: str) -> str:
+        if comparison.same(name, self.baseline):
+            return f"its rewards are those of {self.baseline} {comparison.share(name, self.baseline)}"
         return f"{name} - {self.baseline} is {comparison.difference(name, self.baseline).value:.4g}"

@@ -29,7 +29,7 @@ GROWTH = 0.2
 """Transitions of a round, as a share of those spent before it: small differences want many looks."""
 _LOCKSTEP_GROWTH = 1.0  # the same on a device in lockstep, where a round takes long however small it is
 _LOCKSTEP_PILOT = 0.125  # largest share of the budget for a pilot that is as wide as such a device
-_LEAST_CUT = 20  # full-length pairs before any is cut: fewer tell the weights with errors as large as the gain
+_LEAST_CUT = 12  # full-length pairs before any is cut: eight cost a quarter more on one pair of agents, see results/races.md
 _FULL = 0.1  # share of the transitions that goes to full-length pairs where others are cut
 
 
@@ -255,7 +255,7 @@ def next_round(moments: RewardMoments, size: float, left: int) -> Schedule | Non
     horizon, full = moments.horizon, float(moments.survival.sum())
     if left < horizon or int(moments.counts[-1]) < _LEAST_CUT:
         return full_length(horizon, max(1, round(size / full)), left)
-    lesson = learn(moments, budget=float(moments.transitions + left))
+    lesson = learn(moments)
     if not lesson.truncates:
         return full_length(horizon, max(1, round(size / full)), left)
     whole = int(moments.counts[-1] * full < _FULL * (moments.transitions + size))

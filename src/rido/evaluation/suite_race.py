@@ -220,8 +220,7 @@ class _OpenTask:
         count = min(self._taken[name] for name in column)
         known, spread = self._spreads.get(column, (0, 0.0))
         if count >= _RELEARN * known:
-            budget = 2.0 * max(self.spent(column), 2 * self.horizon)
-            spread = learn(self._moments(column), budget=budget).spread
+            spread = learn(self._moments(column)).spread
             self._spreads[column] = (count, spread)
         return spread
 

@@ -15,15 +15,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
-from rido.core.allocation import fill, pool
+from rido.core.allocation import fill
 from rido.core.estimate import Estimate
 from rido.core.moments import Moments, union
 from rido.core.schedule import Schedule
@@ -32,30 +32,11 @@ from rido.core.trajectories import Trajectories
 from rido.strategies.base import Strategy
 from rido.strategies.division import TEAMS, Division
 from rido.strategies.planning import Lesson, learn
+from rido.strategies.settings import AdaptiveSettings
 
 Counts = NDArray[np.int64]
 
-_FEW = 15  # one team below this budget, in full-length trajectories: a third of fewer is too little to plan from
-_MANY = 1000  # one team above this budget, in full-length trajectories: it has no noticeable bias there
-_LEAST_PILOT = 5  # trajectories of the pilot, where the budget is large enough
-_LEAST_FULL = 4  # full-length trajectories of the pilot; fitting a critic needs as many
-_PILOT_SHARE = 0.01  # smallest share of the budget for the pilot; it counts where the budget is very large
-_LEARNING_PILOT = 2.0  # size of the pilot where critics learn from it, over one without; see results/variance.md
-_REACH = 0.02  # short trajectories of the pilot end where gamma^t falls to this
-_GROWTH = 0.3  # transitions of a phase, as a share of those spent before it
-_REPLICATED_GROWTH = 1.0  # the same with replicates: each phase goes on elsewhere in the sequences of points
-_LEAST_PHASE = 0.03  # smallest phase, as a share of the budget
-_PLENTY = 200  # full-length trajectories from which on the weights are known well and phases grow longer
-_LONGER = 80  # a phase spends (n - _PLENTY) / _LONGER times what was spent, for n full-length trajectories
-_RELEARN = 1.2  # plans are made anew when the transitions spent have grown by this factor
-_LOCKSTEP_GAIN = 1.3  # least gain of cut trajectories there: they take 1.1 to 1.5 times as long for as many transitions
-_LOCKSTEP_STEPS = 4  # lengths are multiples of this there, because trajectories end and begin between blocks of steps
-_IDLE = 0.05  # share of the budget that such a device leaves unspent: another phase would be all latency
-_HEDGE = 0.5  # share of a phase in full length, times the number of full-length trajectories so far
 _ENDLESS = 1e18  # transitions, the most that is forecast
-_LEAST_FREEDOM = 8.0  # degrees of freedom before ``until`` may stop a run
-_LEAST_STOP = 50  # trajectories before it may: what happens in one of 17 is then unseen with less than 5%
-_LOOKS = 0.9  # share of the 5% by which the interval may miss at each look with ``until``
 LOCKSTEP_PILOT = 0.125
 """Largest share of the budget for a pilot that is as wide as a device in lockstep."""
 _NORMAL = 2.005  # half-width of a normal interval of that confidence, in standard errors
@@ -80,6 +61,7 @@ class Adaptive(Strategy):
         lockstep: trajectories that a device runs in lockstep in about the time of one. Then the pilot and the phases
             are as wide if the budget pays for it, trajectories are cut only if that gains much, to lengths that suit
             the device, and what is left in the end stays unspent if it is little.
+        settings: constants of the method, for studies; measured defaults if not given.
 
     Example:
         >>> strategy = Adaptive(horizon=10, budget=100, gamma=0.9)
@@ -97,6 +79,7 @@ class Adaptive(Strategy):
         until: float | None = None,
         reset_price: float = 0.0,
         lockstep: int = 0,
+        settings: AdaptiveSettings | Mapping[str, Any] | None = None,
     ) -> None:
         if unbiased and until is not None:
             raise ValueError("until must be None where unbiased is True: stopping when it looks good is a bias")
@@ -112,6 +95,9 @@ class Adaptive(Strategy):
         options: dict[str, Any] = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
         if self.lockstep:
             options["lockstep"] = self.lockstep
+        self.settings = settings if isinstance(settings, AdaptiveSettings) else AdaptiveSettings(**(settings or {}))
+        if self.settings != AdaptiveSettings():
+            options["settings"] = asdict(self.settings)
         super().__init__(horizon=horizon, budget=budget, gamma=gamma, **options)
 
     def _begin(self) -> None:
@@ -122,7 +108,9 @@ class Adaptive(Strategy):
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
-        several = affordable >= _FEW and (affordable <= _MANY or self.until is not None)
+        several = affordable >= self.settings.teams_from and (
+            affordable <= self.settings.teams_until or self.until is not None
+        )
         teams = 2 if self.unbiased else TEAMS if several or cross_fitted else 1
         return Division.of(teams, affordable, replicated=replicated, cross_fitted=cross_fitted)
 
@@ -140,9 +128,13 @@ class Adaptive(Strategy):
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far: the mean of the teams' own."""
         estimate = self._mean_of_teams()
-        if self.until is None or estimate.nothing_varied or math.isinf(estimate.half_width(1 - 0.05 * _LOOKS)):
+        if (
+            self.until is None
+            or estimate.nothing_varied
+            or math.isinf(estimate.half_width(1 - 0.05 * self.settings.miss_share))
+        ):
             return estimate
-        widening = estimate.half_width(1 - 0.05 * _LOOKS) / estimate.half_width(0.95)
+        widening = estimate.half_width(1 - 0.05 * self.settings.miss_share) / estimate.half_width(0.95)
         return replace(
             estimate,
             standard_error=widening * estimate.standard_error,
@@ -214,7 +206,7 @@ class Adaptive(Strategy):
         missing = pilot * self.horizon - self.spent
         if missing > 0.3 * pilot * self.horizon and not self._lessons and not self.lockstep:
             return self._pilot(missing / float(self.moments.survival.sum()), left)
-        if self.lockstep and left < _IDLE * self.budget:
+        if self.lockstep and left < self.settings.lockstep_unspent * self.budget:
             return []
         size = self._phase_size()
         return [] if size == 0 else self._phase(size, left) or self._rest(left)
@@ -224,21 +216,24 @@ class Adaptive(Strategy):
         affordable = self.budget / self.horizon
         wide = min(self.lockstep, LOCKSTEP_PILOT * affordable)
         if self.until is not None:
-            return max(_LEAST_PILOT, wide)
-        root = (_LEARNING_PILOT if self.division.cross_fitted else 1.0) * math.sqrt(affordable)
-        return min(max(_LEAST_PILOT, root, _PILOT_SHARE * affordable, wide), affordable / 2)
+            return max(self.settings.least_pilot, wide)
+        root = (self.settings.learning_pilot if self.division.cross_fitted else 1.0) * math.sqrt(affordable)
+        return min(max(self.settings.least_pilot, root, self.settings.pilot_share * affordable, wide), affordable / 2)
 
     def _phase_size(self) -> float:
         """Returns the transitions of the next phase, 0 to stop."""
-        growth = _REPLICATED_GROWTH if self.division.replicated else _GROWTH
-        size = max(growth, (int(self.moments.counts[-1]) - _PLENTY) / _LONGER) * self.spent
+        growth = self.settings.replicated_growth if self.division.replicated else self.settings.growth
+        size = max(growth, (int(self.moments.counts[-1]) - self.settings.plenty) / self.settings.longer) * self.spent
         if self.lockstep:  # all that is left, if the weights are known
-            known = int(self.moments.counts[-1]) >= _PLENTY
+            known = int(self.moments.counts[-1]) >= self.settings.plenty
             size = max(size, self.budget if known else self.lockstep * self.horizon)
         if self.until is None:
-            return max(size, _LEAST_PHASE * self.budget, 2 * self.horizon)
+            return max(size, self.settings.least_phase * self.budget, 2 * self.horizon)
         estimate = self.estimate()
-        enough = estimate.degrees_of_freedom >= _LEAST_FREEDOM and estimate.schedule.trajectories >= _LEAST_STOP
+        enough = (
+            estimate.degrees_of_freedom >= self.settings.least_freedom
+            and estimate.schedule.trajectories >= self.settings.least_stop
+        )
         if enough and estimate.half_width(0.95) <= self.until:
             return 0.0
         return max(min(size, self.forecast() - self.spent), self.horizon, self.lockstep * self.horizon)
@@ -248,13 +243,13 @@ class Adaptive(Strategy):
         teams = self.division.teams
         least = max(2 if teams == 1 and self.spent == 0 else 1, self.division.members if self.spent == 0 else 1)
         count = max(least, min(round(trajectories / teams), left // (teams * self.horizon)))
-        full = max(least * teams, min(_LEAST_FULL, count * teams), teams * count // 2)
+        full = max(least * teams, min(self.settings.least_full, count * teams), teams * count // 2)
         parts = [self._pilot_part(count, (full + index) // teams) for index in range(teams)]
         return parts if sum(int(part.sum()) for part in parts) <= left else self._rest(left)
 
     def _pilot_part(self, count: int, full: int) -> Counts:
         """Returns so many trajectories, some of them cut where the discount leaves little of their later half."""
-        reach = self.horizon if self.gamma == 1 else math.ceil(math.log(_REACH) / math.log(self.gamma))
+        reach = self.horizon if self.gamma == 1 else math.ceil(math.log(self.settings.reach) / math.log(self.gamma))
         return np.where(np.arange(self.horizon) < reach, count, full if reach <= self.horizon / 2 else count)
 
     def _phase(self, size: float, left: int) -> list[Counts]:
@@ -272,7 +267,7 @@ class Adaptive(Strategy):
             wanted = min(size / teams, target)
             part = np.zeros(self.horizon, dtype=np.int64)
             if lesson.truncates and target > 0:
-                self._owed[index] += wanted * min(0.5, _HEDGE / int(self.moments.counts[-1]))
+                self._owed[index] += wanted * min(0.5, self.settings.hedge / int(self.moments.counts[-1]))
                 hedge = min(max(0, math.floor(self._owed[index] / full + 0.5)), room // self.horizon)
                 self._owed[index] -= hedge * full
                 part += hedge
@@ -283,14 +278,14 @@ class Adaptive(Strategy):
                 if expected > rest:
                     scaled = np.rint(plan * (rest / expected)).astype(np.int64)
                     plan = scaled if hedge or scaled.any() else np.minimum(plan, 1)
-                part += _in_blocks(plan, _LOCKSTEP_STEPS) if self.lockstep else plan
+                part += _in_blocks(plan, self.settings.lockstep_steps) if self.lockstep else plan
             elif target > full / 2:
                 part += min(max(1, round(wanted / full)), room // self.horizon)
             parts.append(part)
         return parts if any(part.any() for part in parts) else []
 
     def _rest(self, left: int) -> list[Counts]:
-        """Spends what rounding and early ends have left: full-length trajectories, then a shorter one if it helps."""
+        """Spends what rounding and early ends left: full-length trajectories, then shorter ones where plans cut."""
         teams = self._team_counts()
         parts = [np.zeros(self.horizon, dtype=np.int64) for _ in teams]
         fewest = np.argsort([counts[-1] for counts in teams], kind="stable")
@@ -300,33 +295,29 @@ class Adaptive(Strategy):
             return parts
         index = int(fewest[0])
         lesson, counts = self._learn()[index], teams[index]
-        if lesson.truncates:
-            parts[index] += fill(lesson.weights, math.inf, counts, costs=lesson.costs, limit=left, pooled=False)
-            return parts
-        gains = lesson.gains(counts)[:left]
-        length = int(gains.argmax()) + 1
-        parts[index][:length] += left // length
-        return parts if gains.max() > 0 else []
+        if not lesson.truncates:
+            return []
+        parts[index] += fill(lesson.weights, math.inf, counts, costs=lesson.costs, limit=left, pooled=False)
+        return parts
 
     def _learn(self) -> list[Lesson]:
         """Returns for each team what the other teams' trajectories tell."""
-        if not self._lessons or self.spent >= _RELEARN * self._learned_at:
+        if not self._lessons or self.spent >= self.settings.relearn * self._learned_at:
             division, groups = self.division, self._groups
-            budget = self.budget * max(1, division.teams - 1) / division.teams
             self._lessons = [
                 learn(
                     union(
                         [union(team) for team in division.others(index, groups)], same_means=not division.cross_fitted
                     ),
-                    budget=budget,
                     reset_price=self.reset_price,
                     gains=division.gains(index, groups),
+                    settings=self.settings,
                 )
                 for index in range(division.teams)
             ]
             if self.lockstep:
                 self._lessons = [
-                    replace(lesson, truncates=lesson.truncates and _gain(lesson) >= _LOCKSTEP_GAIN)
+                    replace(lesson, truncates=lesson.truncates and lesson.gain >= self.settings.lockstep_gain)
                     for lesson in self._lessons
                 ]
             self._learned_at = self.spent
@@ -340,26 +331,20 @@ class Adaptive(Strategy):
         the other half, for the same reason.
         """
         affordable = self.budget / self.horizon
-        count = max(2, int(min(max(_LEAST_PILOT, math.sqrt(affordable)), affordable / 4)))
+        count = max(2, int(min(max(self.settings.least_pilot, math.sqrt(affordable)), affordable / 4)))
         plan = pilot = self._pilot_part(count, max(2, count // 2))
         if rounds == 4:
             return []
         if rounds > 1:
             other = self._moments_of([self._told[3 - rounds]])
-            lesson = learn(other, budget=self.budget / 2, reset_price=self.reset_price)
+            lesson = learn(other, reset_price=self.reset_price, settings=self.settings)
             left = (self.budget + rounds % 2) // 2 - other.transitions
             if lesson.truncates:
                 plan = fill(lesson.weights, math.inf, pilot, costs=lesson.costs, limit=left, pooled=False)
             else:
-                plan = np.array(Schedule.uniform(self.horizon, left).counts)
+                plan = np.full(self.horizon, left // self.horizon)
         none = np.zeros_like(plan)
         return [none, plan] if rounds % 2 else [plan, none]
-
-
-def _gain(lesson: Lesson) -> float:
-    """Returns the variance of full-length trajectories over that of the best plan of the same cost."""
-    root = np.sqrt(pool(lesson.weights, lesson.costs))
-    return float(lesson.weights.sum() * lesson.costs.sum() / (lesson.costs @ root) ** 2)
 
 
 def _in_blocks(counts: Counts, steps: int) -> Counts:

@@ -10,10 +10,14 @@ from rido.strategies.base import Strategy
 
 
 class Uniform(Strategy):
-    """Full-length trajectories only: plain Monte Carlo evaluation."""
+    """Full-length trajectories only: plain Monte Carlo evaluation.
 
-    def _plan(self, left: int) -> Schedule:
-        return Schedule.uniform(self.horizon, left)
+    A budget that pays for no further one stays unspent. A last trajectory that is cut would do harm where returns vary
+    less than rewards: fuel that is spent on the way, and a reward at the goal that nobody misses.
+    """
+
+    def _plan(self, left: int) -> Schedule | None:
+        return Schedule.uniform(self.horizon, left - left % self.horizon) if left >= self.horizon else None
 
 
 class Oracle(Strategy):

@@ -1,0 +1,60 @@
+"""AdaptiveSettings: the constants of the default strategy, for studies and tests."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AdaptiveSettings:
+    """Constants of :class:`rido.Adaptive`. The defaults were measured; ``results/zoo.md`` has what each is worth.
+
+    Attributes:
+        caution: standard errors by which the variance of what is still to come must lie below what cutting would save.
+        folds: of the trajectories, whose differences tell that standard error.
+        least_gain: share of the variance that truncation must save by the cautious weights.
+        plain_below: budget, in full-length trajectories, below which nothing is truncated.
+        teams_from: the same, from which on there are several teams; a third of fewer is too little to plan from.
+        teams_until: the same, above which there is one team again: it has no noticeable bias there.
+        least_pilot: trajectories of the pilot, where the budget is large enough.
+        least_full: full-length trajectories of the pilot; fitting a critic needs as many.
+        pilot_share: smallest share of the budget for the pilot; it matters where the budget is very large.
+        learning_pilot: size of the pilot where critics learn from it, over one without; see results/variance.md.
+        reach: short trajectories of the pilot end where gamma^t falls to this.
+        growth: transitions of a phase, as a share of those spent before it.
+        replicated_growth: the same with replicates: each phase goes on elsewhere in the sequences of points.
+        least_phase: smallest phase, as a share of the budget.
+        plenty: full-length trajectories from which on the weights are known well and phases grow longer.
+        longer: a phase spends (n - plenty) / longer times what was spent, for n full-length trajectories.
+        relearn: plans are made again when the transitions spent have grown by this factor.
+        hedge: share of a phase in full length, times the number of full-length trajectories so far.
+        lockstep_gain: least gain of truncation on a device in lockstep, where it takes 1.1 to 1.5 times as long.
+        lockstep_steps: lengths are multiples of this there, because trajectories end and begin between blocks of steps.
+        lockstep_unspent: share of the budget below which such a device stops: another phase would be all latency.
+        least_freedom: degrees of freedom before ``until`` may stop a run.
+        least_stop: trajectories before it may: an outcome of one in 17 is then unseen with less than 5%.
+        miss_share: share of the 5% by which the interval may miss at each look with ``until``.
+    """
+
+    caution: float = 0.6
+    folds: int = 20
+    least_gain: float = 0.01
+    plain_below: float = 5.0
+    teams_from: float = 15.0
+    teams_until: float = 1000.0
+    least_pilot: int = 5
+    least_full: int = 4
+    pilot_share: float = 0.01
+    learning_pilot: float = 2.0
+    reach: float = 0.02
+    growth: float = 0.3
+    replicated_growth: float = 1.0
+    least_phase: float = 0.03
+    plenty: int = 200
+    longer: float = 80.0
+    relearn: float = 1.2
+    hedge: float = 0.5
+    lockstep_gain: float = 1.3
+    lockstep_steps: int = 4
+    lockstep_unspent: float = 0.05
+    least_freedom: float = 8.0
+    least_stop: int = 50
+    miss_share: float = 0.9
