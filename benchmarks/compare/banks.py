@@ -212,7 +212,7 @@ def student(seen, returns, level):
 
 def unseen(seen, returns, level):
     """The bounds of rido.Race (see rido.evaluation.comparison), for whole episodes."""
-    (half, _), spread = student(seen, returns, level), math.hypot(*(one.std(ddof=1) for one in returns))
+    (half, _), spread = student(seen, returns, level), max(one.std(ddof=1) for one in returns)
     half = max(half, -math.log((1 - CONFIDENCE) / 2) * spread / seen.size)
     return half, half
 

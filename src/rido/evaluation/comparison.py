@@ -257,13 +257,7 @@ class Comparison:
 def half_width_at(level: float, alpha: float, difference: Estimate, values: Sequence[Estimate]) -> float:
     """Returns how far the bounds are from the difference of two returns.
 
-    A t interval tells of what was seen. Starts rarer than ``-log(alpha) / n`` are unseen by n pairs with a probability
-    above alpha, and two policies that are alike on all others may part there: their returns may differ by as much as
-    the returns of different starts do. So the bounds are at least as far as that share of the spread of two returns. It
-    binds where common seeds have made a difference much smaller than that, and few pairs decide.
-
-    Where all pairs gave the same rewards, which is no rarer at one look than at all of them together, the share of the
-    starts that tell the policies apart is at most the same. There a whole return may be lost.
+    It is the larger of what was seen tells, a t interval, and of :func:`unseen_reach`.
 
     Args:
         level: probability with which the t interval may fail on one side at this look; it is infinite where it is 0.
@@ -271,15 +265,33 @@ def half_width_at(level: float, alpha: float, difference: Estimate, values: Sequ
         difference: the estimated difference.
         values: the estimates of both returns.
     """
-    unseen = min(1.0, -math.log(alpha) / float(difference.schedule.counts[-1]))
+    unseen = unseen_reach(alpha, difference, values)
+    if difference.nothing_varied and difference.value == 0:
+        return unseen
+    plain = replace(difference, skewness=0.0, largest_contribution=0.0)
+    return math.inf if level == 0 else max(plain.half_width(1 - 2 * level), unseen)
+
+
+def unseen_reach(alpha: float, difference: Estimate, values: Sequence[Estimate]) -> float:
+    """Returns how far starts that no pair has seen may move the difference of two returns.
+
+    n pairs miss what happens on a share ``-log(alpha) / n`` of all starts with probability alpha, and policies that are
+    alike on the others may part there. Their returns may then differ by as much as returns of different starts do: by
+    a standard deviation of the return. This binds where common seeds have made a difference much smaller than that and
+    few pairs would decide. Where all pairs gave the same rewards, a whole return may be lost.
+
+    Args:
+        alpha: probability with which it may fail on one side, over all looks. Pairs without such a start are no rarer
+            at one look than at all of them, so nothing is spent on looks.
+        difference: the estimated difference.
+        values: the estimates of both returns.
+    """
+    share = min(1.0, -math.log(alpha) / float(difference.schedule.counts[-1]))
     spreads = [value.standard_error * math.sqrt(value.schedule.counts[-1]) for value in values]
     if difference.nothing_varied and difference.value == 0:
         sizes = [math.hypot(value.value, spread) for value, spread in zip(values, spreads, strict=True)]
-        return unseen * max(sizes) or math.inf
-    if level == 0:
-        return math.inf
-    plain = replace(difference, skewness=0.0, largest_contribution=0.0)
-    return max(plain.half_width(1 - 2 * level), unseen * math.hypot(*spreads))
+        return share * max(sizes) or math.inf
+    return share * max(spreads)
 
 
 def _plain(entry: Any) -> Any:

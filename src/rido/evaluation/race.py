@@ -16,12 +16,13 @@ from rido.core.moments import union
 from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
-from rido.evaluation.comparison import LEAST_FREEDOM, Comparison, Exit
+from rido.evaluation.comparison import LEAST_FREEDOM, Comparison, Exit, unseen_reach
 from rido.evaluation.looks import Looks
 from rido.evaluation.paired import PairedRewards
 from rido.simulators.sobol import Starts
 from rido.strategies.division import Division
 from rido.strategies.planning import learn
+from rido.strategies.settings import AdaptiveSettings
 
 PILOT = 5
 """Trajectories of the first round."""
@@ -29,7 +30,10 @@ GROWTH = 0.2
 """Transitions of a round, as a share of those spent before it: small differences want many looks."""
 _LOCKSTEP_GROWTH = 1.0  # the same on a device in lockstep, where a round takes long however small it is
 _LOCKSTEP_PILOT = 0.125  # largest share of the budget for a pilot that is as wide as such a device
-_LEAST_CUT = 12  # full-length pairs before any is cut: eight cost a quarter more on one pair of agents, see results/races.md
+_LEAST_CUT = (
+    12  # full-length pairs before any is cut: eight cost a quarter more on one pair of agents, see results/races.md
+)
+_CAUTIOUS = AdaptiveSettings(caution=1.0, least_gain=0.05)
 _FULL = 0.1  # share of the transitions that goes to full-length pairs where others are cut
 
 
@@ -98,8 +102,8 @@ class Race:
         if affordable < least:
             raise ValueError(
                 f"budget must pay for {least} full-length trajectories of each policy"
-                f"{' with Sobol starts' if self.sobol else ''}, {least * self.horizon * len(self.names)} transitions in "
-                f"all, got {self.budget}"
+                f"{' with Sobol starts' if self.sobol else ''}, {least * self.horizon * len(self.names)} transitions "
+                f"in all, got {self.budget}"
             )
         self._looks = Looks((1 - self.confidence) / len(self.names))
         self._rewards = PairedRewards(self.names, horizon=horizon, gamma=gamma, division=self._division)
@@ -107,6 +111,7 @@ class Race:
         self._leader = self.names[0]
         self._exits: dict[str, Exit] = {}
         self._hardest: Mapping[str, float] = {}  # the difference to plan for, as a signal of PairedRewards
+        self._cut = False  # whether shorter trajectories may serve that difference
         self._asked: Schedule | None = None
         self._level = 0.0
         self._best: str | None = None
@@ -151,7 +156,8 @@ class Race:
             return full_length(self.horizon, max(PILOT, wide, self._division.groups), left)
         moments = union(self._rewards.moments(self._hardest))
         growth = _LOCKSTEP_GROWTH if self.lockstep else GROWTH
-        return next_round(moments, max(growth * moments.transitions, width * self.horizon), left)
+        size = max(growth * moments.transitions, width * self.horizon)
+        return next_round(moments, size, left, cut=self._cut)
 
     @property
     def sobol(self) -> bool:
@@ -225,7 +231,11 @@ class Race:
             self._best = leader
         self._settled = last or self._best is not None
         if left:
-            self._hardest = {min(left, key=lambda name: certainty(left[name])): 1.0, leader: -1.0}
+            hardest = min(left, key=lambda name: certainty(left[name]))
+            self._hardest = {hardest: 1.0, leader: -1.0}
+            values = self._rewards.estimate(hardest), self._rewards.estimate(leader)
+            reach = unseen_reach((1 - self.confidence) / len(self.names), left[hardest], values)
+            self._cut = most[hardest] - left[hardest].value > reach
 
     def _ahead(self) -> str:
         """Returns the policy with the largest mean return; the present leader where they are equal."""
@@ -240,7 +250,7 @@ def full_length(horizon: int, trajectories: int, left: int) -> Schedule | None:
     return Schedule(np.full(horizon, affordable)) if affordable else None
 
 
-def next_round(moments: RewardMoments, size: float, left: int) -> Schedule | None:
+def next_round(moments: RewardMoments, size: float, left: int, *, cut: bool = True) -> Schedule | None:
     """Plans more trajectories for a difference of policies; None where no full-length one is affordable.
 
     All have full length, unless held-out pairs have shown that cut ones tell more about the difference (see
@@ -251,12 +261,11 @@ def next_round(moments: RewardMoments, size: float, left: int) -> Schedule | Non
         moments: of the difference.
         size: transitions that they are to take.
         left: transitions that these and all later ones may take.
+        cut: whether some may be cut. Only full-length pairs narrow bounds that allow for unseen starts.
     """
     horizon, full = moments.horizon, float(moments.survival.sum())
-    if left < horizon or int(moments.counts[-1]) < _LEAST_CUT:
-        return full_length(horizon, max(1, round(size / full)), left)
-    lesson = learn(moments)
-    if not lesson.truncates:
+    lesson = learn(moments, settings=_CAUTIOUS) if cut and left >= horizon and int(moments.counts[-1]) >= _LEAST_CUT else None
+    if lesson is None or not lesson.truncates:
         return full_length(horizon, max(1, round(size / full)), left)
     whole = int(moments.counts[-1] * full < _FULL * (moments.transitions + size))
     limit = left - whole * horizon

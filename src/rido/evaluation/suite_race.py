@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.allocation import Array
 from rido.core.reward_moments import RewardMoments
-from rido.core.trajectories import Trajectories, positions
 from rido.core.schedule import Schedule
+from rido.core.trajectories import Trajectories, positions
 from rido.evaluation.comparison import LEAST_FREEDOM
 from rido.evaluation.leaderboard import Leaderboard, Task
 from rido.evaluation.looks import Looks
@@ -290,4 +290,3 @@ def _shrunk(spreads: Array, trajectories: Array) -> Array:
     common = np.sum(trajectories * squares, axis=1, keepdims=True) / np.sum(trajectories, axis=1, keepdims=True)
     shrunk: Array = np.sqrt((trajectories * squares + _PRIOR * common) / (trajectories + _PRIOR))
     return shrunk
-
