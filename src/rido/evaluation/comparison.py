@@ -15,8 +15,8 @@ from rido.evaluation.proportions import TwoValuedEstimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LEAST_FREEDOM = 7.0
-"""Degrees of freedom of a difference before it may decide anything: those of eight pairs."""
+LEAST_PAIRS = 8
+"""Pairs, or degrees of freedom and one, before a difference may decide anything."""
 _NO_GAIN = 1.1  # pairing gains nothing where the variance of a difference falls by less than this factor
 
 
@@ -133,7 +133,7 @@ class Comparison:
         reach = difference.value - self.bounds(leader, rival)[0]
         distance = difference.value + self.tolerance
         if math.isinf(reach) and self.level == 0:
-            return self.transitions * (LEAST_FREEDOM + 1) / self._pairs(leader, rival)
+            return self.transitions * LEAST_PAIRS / self._pairs(leader, rival)
         power = 1 if self.same(leader, rival) else 2
         return self.transitions * (reach / distance) ** power if distance > 0 else math.inf
 
@@ -174,7 +174,9 @@ class Comparison:
         needed = f"deciding takes about {self.needed:,.3g} {self.rewards.unit}"
         if self.same(leader, rival):
             told = f"{leader} and {rival} are the same in all {self._pairs(leader, rival):,} pairs"
-            return f"{told}; {needed if self.tolerance else 'a tolerance would decide'}"
+            if self.tolerance:
+                return f"{told}; {needed if math.isfinite(self.needed) else 'no reward tells what a return may lose'}"
+            return f"{told}; a tolerance would decide"
         if not math.isfinite(self.needed):
             return f"{left} of {len(self.ranking)} are left, the best two with the same mean so far"
         if self.level == 0:
@@ -292,6 +294,11 @@ def unseen_reach(alpha: float, difference: Estimate, values: Sequence[Estimate])
         sizes = [math.hypot(value.value, spread) for value, spread in zip(values, spreads, strict=True)]
         return share * max(sizes) or math.inf
     return share * max(spreads)
+
+
+def enough(difference: Estimate) -> bool:
+    """Returns whether a difference rests on so many pairs that it may decide."""
+    return difference.degrees_of_freedom > LEAST_PAIRS - 1.5 and math.isfinite(difference.standard_error)
 
 
 def _plain(entry: Any) -> Any:

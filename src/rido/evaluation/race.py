@@ -16,7 +16,7 @@ from rido.core.moments import union
 from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
-from rido.evaluation.comparison import LEAST_FREEDOM, Comparison, Exit, unseen_reach
+from rido.evaluation.comparison import Comparison, Exit, enough, unseen_reach
 from rido.evaluation.looks import Looks
 from rido.evaluation.paired import PairedRewards
 from rido.simulators.sobol import Starts
@@ -34,7 +34,6 @@ _LEAST_CUT = (
     12  # full-length pairs before any is cut: eight cost a quarter more on one pair of agents, see results/races.md
 )
 _CAUTIOUS = AdaptiveSettings(caution=1.0, least_gain=0.05)
-_FULL = 0.1  # share of the transitions that goes to full-length pairs where others are cut
 
 
 class Race:
@@ -216,7 +215,7 @@ class Race:
         """Drops the policies that are significantly worse than the leader; finds the hardest of the others."""
         leader = self._leader = self._ahead()
         rivals = {name: self._rewards.difference(name, leader) for name in self._racing if name != leader}
-        tested = {name: rival for name, rival in rivals.items() if rival.degrees_of_freedom >= LEAST_FREEDOM}
+        tested = {name: rival for name, rival in rivals.items() if enough(rival)}
         if tested:
             planned = next(iter(rivals.values())).schedule.transitions  # of each policy in the race
             self._level = self._looks.level(planned, 1.0 if last else self.spent / self.budget)
@@ -253,9 +252,8 @@ def full_length(horizon: int, trajectories: int, left: int) -> Schedule | None:
 def next_round(moments: RewardMoments, size: float, left: int, *, cut: bool = True) -> Schedule | None:
     """Plans more trajectories for a difference of policies; None where no full-length one is affordable.
 
-    All have full length, unless held-out pairs have shown that cut ones tell more about the difference (see
-    :mod:`rido.strategies.planning`). Then a part of them has full length all the same, so that a plan that was wrong is
-    found out.
+    All have full length, unless cut ones tell more about the difference by a bound that allows for the error of the
+    variances (see :mod:`rido.strategies.planning`).
 
     Args:
         moments: of the difference.
@@ -264,14 +262,13 @@ def next_round(moments: RewardMoments, size: float, left: int, *, cut: bool = Tr
         cut: whether some may be cut. Only full-length pairs narrow bounds that allow for unseen starts.
     """
     horizon, full = moments.horizon, float(moments.survival.sum())
-    lesson = learn(moments, settings=_CAUTIOUS) if cut and left >= horizon and int(moments.counts[-1]) >= _LEAST_CUT else None
+    known = cut and left >= horizon and int(moments.counts[-1]) >= _LEAST_CUT
+    lesson = learn(moments, settings=_CAUTIOUS) if known else None
     if lesson is None or not lesson.truncates:
         return full_length(horizon, max(1, round(size / full)), left)
-    whole = int(moments.counts[-1] * full < _FULL * (moments.transitions + size))
-    limit = left - whole * horizon
-    plan = fill(lesson.weights, math.inf, moments.counts + whole, costs=lesson.costs, limit=limit, pooled=False)
-    expected = float(plan @ lesson.survival)
-    plan = whole + np.rint(plan * min(1.0, max(size - whole * full, 0.0) / max(expected, 1.0))).astype(np.int64)
+    plan = fill(lesson.weights, math.inf, moments.counts, costs=lesson.costs, limit=left, pooled=False)
+    share = min(1.0, size / max(float(plan @ lesson.survival), 1.0))
+    plan = np.rint(plan * share).astype(np.int64)
     return Schedule(plan) if plan.any() else full_length(horizon, 1, left)
 
 

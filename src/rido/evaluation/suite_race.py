@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -15,7 +14,7 @@ from rido.core.allocation import Array
 from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories, positions
-from rido.evaluation.comparison import LEAST_FREEDOM
+from rido.evaluation.comparison import enough
 from rido.evaluation.leaderboard import Leaderboard, Task
 from rido.evaluation.looks import Looks
 from rido.evaluation.paired import PairedRewards
@@ -182,8 +181,7 @@ class SuiteRace:
         """Finds pairs whose order is significant."""
         board = self._board()
         for pair in self._undecided:
-            difference = board.difference(*pair)
-            if difference.degrees_of_freedom >= LEAST_FREEDOM and math.isfinite(difference.standard_error):
+            if enough(board.difference(*pair)):
                 planned = sum(task.planned(pair) for task in self._open.values())
                 self._levels[pair] = self._looks[pair].level(planned, 1.0 if last else self.spent / self.budget)
         board = replace(board, levels=dict(self._levels))
