@@ -10,13 +10,10 @@ episodes that go on while a full-length one is affordable, with a t interval. Ev
 transitions: the exact variance ``strategy.variance(f)`` for the bank's f_t, the squared error, the width.
 """
 
-import argparse
-import json
 import math
 import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 

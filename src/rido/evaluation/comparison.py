@@ -127,13 +127,13 @@ class Comparison:
     def needed(self) -> float:
         """Transitions that would decide between the best two, about; infinite where only a tolerance can."""
         leader, rival = self.ranking[:2]
-        difference = self.difference(leader, rival)
         if self.decided:
             return float(self.transitions)
+        difference = self.difference(leader, rival)
         reach = difference.value - self.bounds(leader, rival)[0]
         distance = difference.value + self.tolerance
         if math.isinf(reach) and self.level == 0:
-            return self.transitions * LEAST_PAIRS / self._pairs(leader, rival)
+            return self.transitions * LEAST_PAIRS / _pairs(difference)
         power = 1 if self.same(leader, rival) else 2
         return self.transitions * (reach / distance) ** power if distance > 0 else math.inf
 
@@ -154,34 +154,25 @@ class Comparison:
         difference = self.difference(name, other)
         return difference.nothing_varied and difference.value == 0
 
-    def _pairs(self, name: str, other: str) -> int:
-        """Returns the full-length trajectories that two policies have in common."""
-        return int(self.difference(name, other).schedule.counts[-1])
-
     def share(self, name: str, other: str) -> str:
         """Returns in words what pairs with the same rewards tell of all starts."""
-        pairs = self._pairs(name, other)
-        share = min(1.0, -math.log(1 - self.confidence) / pairs)
-        return (
-            f"in all {pairs:,} pairs: with {100 * self.confidence:g}% confidence at most "
-            f"{100 * share:.2g}% of the starts tell them apart"
-        )
+        pairs = _pairs(self.difference(name, other))
+        share = 100 * min(1.0, -math.log(1 - self.confidence) / pairs)
+        sure = f"with {100 * self.confidence:g}% confidence"
+        return f"in all {pairs:,} pairs: {sure} at most {share:.2g}% of the starts tell them apart"
 
     def _undecided(self) -> str:
         """Returns what is missing for a decision, in words."""
         leader, rival = self.ranking[:2]
-        left = len(self.ranking) - len(self.exits)
+        pairs, known = _pairs(self.difference(leader, rival)), math.isfinite(self.needed)
         needed = f"deciding takes about {self.needed:,.3g} {self.rewards.unit}"
         if self.same(leader, rival):
-            told = f"{leader} and {rival} are the same in all {self._pairs(leader, rival):,} pairs"
-            if self.tolerance:
-                return f"{told}; {needed if math.isfinite(self.needed) else 'no reward tells what a return may lose'}"
-            return f"{told}; a tolerance would decide"
-        if not math.isfinite(self.needed):
-            return f"{left} of {len(self.ranking)} are left, the best two with the same mean so far"
+            missing = needed if known else "no reward tells what may be lost" if self.tolerance else "give a tolerance"
+            return f"{leader} and {rival} are the same in all {pairs:,} pairs; {missing}"
         if self.level == 0:
-            return f"{self._pairs(leader, rival):,} pairs are too few to decide by; {needed}"
-        return f"{left} of {len(self.ranking)} are left; {needed}"
+            return f"{pairs:,} pairs are too few to decide by; {needed}"
+        left = f"{len(self.ranking) - len(self.exits)} of {len(self.ranking)} are left"
+        return f"{left}; {needed}" if known else f"{left}, the best two with the same mean so far"
 
     def summary(self) -> str:
         """Returns what was found, in a few lines."""
@@ -259,7 +250,7 @@ class Comparison:
 def half_width_at(level: float, alpha: float, difference: Estimate, values: Sequence[Estimate]) -> float:
     """Returns how far the bounds are from the difference of two returns.
 
-    It is the larger of what was seen tells, a t interval, and of :func:`unseen_reach`.
+    It is what a t interval tells of the starts that were seen, and at least :func:`unseen_reach`.
 
     Args:
         level: probability with which the t interval may fail on one side at this look; it is infinite where it is 0.
@@ -277,28 +268,26 @@ def half_width_at(level: float, alpha: float, difference: Estimate, values: Sequ
 def unseen_reach(alpha: float, difference: Estimate, values: Sequence[Estimate]) -> float:
     """Returns how far starts that no pair has seen may move the difference of two returns.
 
-    n pairs miss what happens on a share ``-log(alpha) / n`` of all starts with probability alpha, and policies that are
-    alike on the others may part there. Their returns may then differ by as much as returns of different starts do: by
-    a standard deviation of the return. This binds where common seeds have made a difference much smaller than that and
-    few pairs would decide. Where all pairs gave the same rewards, a whole return may be lost.
-
-    Args:
-        alpha: probability with which it may fail on one side, over all looks. Pairs without such a start are no rarer
-            at one look than at all of them, so nothing is spent on looks.
-        difference: the estimated difference.
-        values: the estimates of both returns.
+    With probability alpha n pairs miss what happens on a share ``-log(alpha) / n`` of all starts, at all looks together
+    as at one. Policies that are alike on the others may part there. Then their returns may differ by as much as returns
+    of different starts do, a standard deviation. This binds where common seeds have made a difference much smaller than
+    that, and few pairs would decide. Where all pairs gave the same rewards, a whole return may be lost.
     """
-    share = min(1.0, -math.log(alpha) / float(difference.schedule.counts[-1]))
-    spreads = [value.standard_error * math.sqrt(value.schedule.counts[-1]) for value in values]
+    share = min(1.0, -math.log(alpha) / _pairs(difference))
+    sizes = [value.standard_error * math.sqrt(_pairs(value)) for value in values]
     if difference.nothing_varied and difference.value == 0:
-        sizes = [math.hypot(value.value, spread) for value, spread in zip(values, spreads, strict=True)]
-        return share * max(sizes) or math.inf
-    return share * max(spreads)
+        return share * max(map(math.hypot, sizes, [value.value for value in values])) or math.inf
+    return share * max(sizes)
 
 
 def enough(difference: Estimate) -> bool:
     """Returns whether a difference rests on so many pairs that it may decide."""
     return difference.degrees_of_freedom > LEAST_PAIRS - 1.5 and math.isfinite(difference.standard_error)
+
+
+def _pairs(estimate: Estimate) -> int:
+    """Returns the full-length trajectories behind an estimate."""
+    return int(estimate.schedule.counts[-1])
 
 
 def _plain(entry: Any) -> Any:

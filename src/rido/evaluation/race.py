@@ -30,10 +30,8 @@ GROWTH = 0.2
 """Transitions of a round, as a share of those spent before it: small differences want many looks."""
 _LOCKSTEP_GROWTH = 1.0  # the same on a device in lockstep, where a round takes long however small it is
 _LOCKSTEP_PILOT = 0.125  # largest share of the budget for a pilot that is as wide as such a device
-_LEAST_CUT = (
-    12  # full-length pairs before any is cut: eight cost a quarter more on one pair of agents, see results/races.md
-)
-_CAUTIOUS = AdaptiveSettings(caution=1.0, least_gain=0.05)
+_LEAST_CUT = 12  # full-length pairs before any is cut
+_CAUTIOUS = AdaptiveSettings(caution=1.0, least_gain=0.05)  # a race has few pairs when it is decided
 
 
 class Race:
@@ -232,9 +230,9 @@ class Race:
         if left:
             hardest = min(left, key=lambda name: certainty(left[name]))
             self._hardest = {hardest: 1.0, leader: -1.0}
-            values = self._rewards.estimate(hardest), self._rewards.estimate(leader)
-            reach = unseen_reach((1 - self.confidence) / len(self.names), left[hardest], values)
-            self._cut = most[hardest] - left[hardest].value > reach
+            values = [self._rewards.estimate(name) for name in self._hardest]
+            unseen = unseen_reach((1 - self.confidence) / len(self.names), left[hardest], values)
+            self._cut = most[hardest] - left[hardest].value > unseen
 
     def _ahead(self) -> str:
         """Returns the policy with the largest mean return; the present leader where they are equal."""
