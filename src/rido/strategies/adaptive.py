@@ -26,6 +26,7 @@ from rido.core import checks
 from rido.core.allocation import fill
 from rido.core.estimate import Estimate
 from rido.core.moments import Moments, union
+from rido.core.scaling import scaled_number
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories
@@ -141,6 +142,22 @@ class Adaptive(Strategy):
             largest_contribution=widening * estimate.largest_contribution,
         )
 
+    def _mean_of_teams(self) -> Estimate:
+        if self._estimated is None:
+            self._estimated = self._allowing_for_unseen(super()._mean_of_teams())
+        return self._estimated
+
+    def _allowing_for_unseen(self, estimate: Estimate) -> Estimate:
+        """Widens the interval where trajectories are cut, by what unseen events behind the cuts may add."""
+        division, counts = self.division, [team for team in self._team_counts() if team[-1]]
+        even = all(team[0] == team[-1] for team in counts)
+        if even or division.replicated or not 0 < estimate.standard_error < math.inf:
+            return estimate
+        lesson = learn(union(self._leading_groups(), same_means=not division.cross_fitted), settings=self.settings)
+        added = self.settings.doubt * sum(lesson.unseen_variance(team) for team in counts) / len(counts) ** 2
+        factor = math.sqrt(1 + added / scaled_number(estimate.standard_error, -lesson.unit) ** 2)
+        return replace(estimate, standard_error=factor * estimate.standard_error)
+
     def variance(self, weights: ArrayLike) -> float:
         """Returns the variance that the mean of the teams would have if these were the true f_t."""
         teams = self._team_counts()
@@ -249,7 +266,8 @@ class Adaptive(Strategy):
 
     def _pilot_part(self, count: int, full: int) -> Counts:
         """Returns so many trajectories, some of them cut where the discount leaves little of their later half."""
-        reach = self.horizon if self.gamma == 1 else math.ceil(math.log(self.settings.reach) / math.log(self.gamma))
+        plain = self.gamma == 1 or self.budget < self.settings.plain_below * self.horizon
+        reach = self.horizon if plain else math.ceil(math.log(self.settings.reach) / math.log(self.gamma))
         return np.where(np.arange(self.horizon) < reach, count, full if reach <= self.horizon / 2 else count)
 
     def _phase(self, size: float, left: int) -> list[Counts]:
@@ -315,11 +333,12 @@ class Adaptive(Strategy):
                 )
                 for index in range(division.teams)
             ]
-            if self.lockstep:
-                self._lessons = [
-                    replace(lesson, truncates=lesson.truncates and lesson.gain >= self.settings.lockstep_gain)
-                    for lesson in self._lessons
-                ]
+            least = self.settings.lockstep_gain if self.lockstep else 1.0
+            if self.budget < self.settings.plain_below * self.horizon:
+                least = math.inf
+            self._lessons = [
+                replace(lesson, truncates=lesson.truncates and lesson.gain >= least) for lesson in self._lessons
+            ]
             self._learned_at = self.spent
         return self._lessons
 

@@ -10,12 +10,16 @@ trajectories are cut at h. Cutting there pays if v_h < C_h v_0, the line from (0
 follows the greatest convex function below v_h.
 
 Few trajectories show the v_h with large errors, and the best schedule for estimates looks for those that are too small.
-So v_h is replaced by an upper bound, a multiple of a standard error above the estimate. It is the error of the
-difference ``v_h - p_h v_0``, where p_h is the share that independent rewards of equal size would leave, from the
-differences between folds of the trajectories. It is small where v_h follows from v_0, and otherwise at least a share of
-the error of v_0: where the few trajectories that reach h happened to be alike, both the estimate of v_h and its error
-are too small. One rule replaces a test of the whole plan: where the bounds lie above the line, trajectories have full
-length; where they are a little below, the plan differs a little.
+So each v_h is replaced by an upper bound, which adds two terms to the estimate:
+
+1.  **Caution.** A multiple of the standard error of ``v_h / v_0``, from the differences between folds of trajectories.
+2.  **Unseen events.** Where the trajectories that reach h happened to be alike, the estimate and its error are both
+    too small. If few trajectories make up most of v_0, one more like these may lie behind h. N equally large ones
+    leave v_0 with a relative variance of 1 / N, and one more adds v_0 / N. It is taken for as likely at every step, so
+    the share of it behind h is that of independent rewards of equal size.
+
+One rule replaces a test of the whole plan: where the bounds lie above the line, trajectories have full length; where
+they are a little below, the plan differs a little. Unseen events widen the interval too, where a plan has cut.
 
 Steps that no trajectory reached cost nothing and vary by nothing; they share the count of the last step reached.
 """
@@ -26,6 +30,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rido.core.allocation import Array, pool, tail_sums
 from rido.core.moments import Moments, rescale
@@ -46,6 +51,8 @@ class Lesson:
         costs: price of a sample of each step: its survival, plus the price of the reset for the first step.
         survival: transitions that a planned sample of each step is expected to take.
         gain: variance of full-length trajectories over that of the best plan of the same cost, by these weights.
+        unseen: what events that were not seen may add to v_h, in the unit of the weights.
+        unit: that unit is 2^(2 unit).
         spread: S such that x transitions, planned with these weights, give a variance of about ``S^2 / x``.
     """
 
@@ -54,7 +61,14 @@ class Lesson:
     costs: Array
     survival: Array
     gain: float
+    unseen: Array
+    unit: int
     spread: float
+
+    def unseen_variance(self, counts: NDArray[np.int64]) -> float:
+        """Returns what unseen events may add to the variance of a schedule, in the unit of the weights."""
+        thinning = np.diff(1.0 / counts)
+        return float(self.unseen[1:] @ thinning)
 
 
 def learn(
@@ -74,18 +88,17 @@ def learn(
     """
     prior = moments.discounts**2
     (moments,), unit = rescale(moments)
-    full = int(moments.counts[-1])
     reached = int(np.count_nonzero(moments.survival))
     survival = np.maximum(moments.survival, _FREE)
     costs = survival + reset_price * (np.arange(survival.size) == 0)
-    tails = tail_sums(moments.weights_by_fold(max(2, min(settings.folds, full))))
+    tails = tail_sums(moments.weights_by_fold(max(2, min(settings.folds, int(moments.counts[-1])))))
     if gains is not None:
         tails = tails * gains
     variances = tails.sum(axis=0)
     total = max(float(variances[0]), 0.0)
-    expected = tail_sums(prior * costs)
-    errors = _error(tails - expected / expected[0] * tails[:, :1])
-    bounds = variances + settings.caution * errors
+    shares = np.clip(variances / total, 0.0, 1.0) if total > 0 else np.zeros_like(variances)
+    unseen = settings.unseen * _unseen(tails, prior * costs)
+    bounds = variances + settings.caution * _error(tails - shares * tails[:, :1]) + unseen
     bounds[0], bounds[reached:] = total, 0.0
     weights = bounds - np.append(bounds[1:], 0.0)
     varied = total > _CONSTANT * float(moments.discounts**2 @ moments.variances)
@@ -106,8 +119,20 @@ def learn(
         costs=costs,
         survival=survival,
         gain=gain,
+        unseen=np.where(np.arange(weights.size) < reached, unseen, 0.0),
+        unit=unit,
         spread=scaled_number(math.sqrt(float(survival @ root) * variance), unit),
     )
+
+
+def _unseen(tails: Array, prior: Array) -> Array:
+    """Returns the variance behind each step of one more event like those that make up the variance of the return."""
+    total = float(tails[:, 0].sum())
+    if total <= 0:
+        return np.zeros(prior.size)
+    behind = tail_sums(prior)
+    unseen: Array = total * (float(_error(tails[:, 0])) / total) ** 2 * behind / behind[0]
+    return unseen
 
 
 def _error(folds: Array) -> Array:

@@ -8,7 +8,9 @@ class AdaptiveSettings:
     """Constants of :class:`rido.Adaptive`. The defaults were measured; ``results/zoo.md`` has what each is worth.
 
     Attributes:
-        caution: standard errors by which the variance of what is still to come must lie below what cutting would save.
+        caution: standard errors that are added to the variance of what is still to come at each step.
+        unseen: unseen events that plans allow for, each like those that make up the variance of the return.
+        doubt: the same for the interval.
         folds: of the trajectories, whose differences tell that standard error.
         least_gain: share of the variance that truncation must save by the cautious weights.
         plain_below: budget, in full-length trajectories, below which nothing is truncated.
@@ -34,7 +36,9 @@ class AdaptiveSettings:
         miss_share: share of the 5% by which the interval may miss at each look with ``until``.
     """
 
-    caution: float = 0.6
+    caution: float = 0.75
+    unseen: float = 1.0
+    doubt: float = 1.0
     folds: int = 20
     least_gain: float = 0.01
     plain_below: float = 5.0
