@@ -91,10 +91,10 @@ def asked_of(race, rewards, rng):
 
 
 def test_lengths_are_planned_by_the_difference():
-    """The late rewards of a policy vary, those of the difference do not. The first twelve pairs have full length."""
+    """The late rewards of a policy vary, those of the difference do not. The first eight pairs have full length."""
     rounds = asked_of(rido.Race("ab", horizon=50, budget=40_000, gamma=1.0), late_noise(0.3), np.random.default_rng(4))
     assert np.median(np.concatenate(rounds)) < 10
-    first = np.cumsum([len(part) for part in rounds]) <= 12
+    first = np.cumsum([len(part) for part in rounds]) <= 8
     assert all((part == 50).all() for part, early in zip(rounds, first, strict=True) if early)
 
 

@@ -16,7 +16,7 @@ from rido.core.moments import union
 from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
-from rido.evaluation.comparison import Comparison, Exit, enough, unseen_reach
+from rido.evaluation.comparison import LEAST_PAIRS, Comparison, Exit, enough, unseen_reach
 from rido.evaluation.looks import Looks
 from rido.evaluation.paired import PairedRewards
 from rido.simulators.sobol import Starts
@@ -30,8 +30,7 @@ GROWTH = 0.2
 """Transitions of a round, as a share of those spent before it: small differences want many looks."""
 _LOCKSTEP_GROWTH = 1.0  # the same on a device in lockstep, where a round takes long however small it is
 _LOCKSTEP_PILOT = 0.125  # largest share of the budget for a pilot that is as wide as such a device
-_LEAST_CUT = 12  # full-length pairs before any is cut
-_CAUTIOUS = AdaptiveSettings(caution=1.0, least_gain=0.05)  # a race has few pairs when it is decided
+_CAUTIOUS = AdaptiveSettings(least_gain=0.05)  # with 0.01 one pair of agents in results/races.md takes 4% more
 
 
 class Race:
@@ -260,7 +259,7 @@ def next_round(moments: RewardMoments, size: float, left: int, *, cut: bool = Tr
         cut: whether some may be cut. Only full-length pairs narrow bounds that allow for unseen starts.
     """
     horizon, full = moments.horizon, float(moments.survival.sum())
-    known = cut and left >= horizon and int(moments.counts[-1]) >= _LEAST_CUT
+    known = cut and left >= horizon and int(moments.counts[-1]) >= LEAST_PAIRS
     lesson = learn(moments, settings=_CAUTIOUS) if known else None
     if lesson is None or not lesson.truncates:
         return full_length(horizon, max(1, round(size / full)), left)
