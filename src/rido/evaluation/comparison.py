@@ -109,8 +109,8 @@ class Comparison:
         if isinstance(difference, TwoValuedEstimate):
             return difference.interval(1 - 2 * self.level)
         values = self.rewards.estimate(name), self.rewards.estimate(other)
-        reach = half_width_at(self.level, (1 - self.confidence) / len(self.ranking), difference, values)
-        return difference.value - reach, difference.value + reach
+        reach = reach_at(self.level, (1 - self.confidence) / len(self.ranking), difference, values)
+        return difference.value - max(reach), difference.value + max(reach)
 
     def interval(self, name: str) -> tuple[float, float]:
         """Returns an interval of a policy's return that also holds for the policy that was chosen because it is best.
@@ -247,10 +247,15 @@ class Comparison:
         return plot_intervals(self, ax)
 
 
-def half_width_at(level: float, alpha: float, difference: Estimate, values: Sequence[Estimate]) -> float:
-    """Returns how far the bounds are from the difference of two returns.
+def reach_at(level: float, alpha: float, difference: Estimate, values: Sequence[Estimate]) -> tuple[float, float]:
+    """Returns how far the bounds are from the difference of two returns: by starts seen and by those unseen.
 
-    It is what a t interval tells of the starts that were seen, and at least :func:`unseen_reach`.
+    The bounds are the larger of both. The starts seen give a t interval.
+
+    With probability alpha n pairs miss what happens on a share ``-log(alpha) / n`` of all starts, at all looks together
+    as at one. Policies that are alike on the others may part there. Then their returns may differ by as much as returns
+    of different starts do, a standard deviation. This binds where common seeds have made a difference much smaller than
+    that, and few pairs would decide. Where all pairs gave the same rewards, a whole return may be lost.
 
     Args:
         level: probability with which the t interval may fail on one side at this look; it is infinite where it is 0.
@@ -258,26 +263,12 @@ def half_width_at(level: float, alpha: float, difference: Estimate, values: Sequ
         difference: the estimated difference.
         values: the estimates of both returns.
     """
-    unseen = unseen_reach(alpha, difference, values)
-    if difference.nothing_varied and difference.value == 0:
-        return unseen
-    plain = replace(difference, skewness=0.0, largest_contribution=0.0)
-    return math.inf if level == 0 else max(plain.half_width(1 - 2 * level), unseen)
-
-
-def unseen_reach(alpha: float, difference: Estimate, values: Sequence[Estimate]) -> float:
-    """Returns how far starts that no pair has seen may move the difference of two returns.
-
-    With probability alpha n pairs miss what happens on a share ``-log(alpha) / n`` of all starts, at all looks together
-    as at one. Policies that are alike on the others may part there. Then their returns may differ by as much as returns
-    of different starts do, a standard deviation. This binds where common seeds have made a difference much smaller than
-    that, and few pairs would decide. Where all pairs gave the same rewards, a whole return may be lost.
-    """
     share = min(1.0, -math.log(alpha) / _pairs(difference))
     sizes = [value.standard_error * math.sqrt(_pairs(value)) for value in values]
     if difference.nothing_varied and difference.value == 0:
-        return share * max(map(math.hypot, sizes, [value.value for value in values])) or math.inf
-    return share * max(sizes)
+        return 0.0, share * max(map(math.hypot, sizes, [value.value for value in values])) or math.inf
+    plain = replace(difference, skewness=0.0, largest_contribution=0.0)
+    return plain.half_width(1 - 2 * level) if level else math.inf, share * max(sizes)
 
 
 def enough(difference: Estimate) -> bool:

@@ -16,7 +16,7 @@ from rido.core.moments import union
 from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
-from rido.evaluation.comparison import LEAST_PAIRS, Comparison, Exit, enough, unseen_reach
+from rido.evaluation.comparison import LEAST_PAIRS, Comparison, Exit, enough, reach_at
 from rido.evaluation.looks import Looks
 from rido.evaluation.paired import PairedRewards
 from rido.simulators.sobol import Starts
@@ -34,15 +34,16 @@ _CAUTIOUS = AdaptiveSettings(least_gain=0.05)  # with 0.01 one pair of agents in
 
 
 class Race:
-    """Finds the best of several policies by paired trajectories, and stops as soon as it is sure.
+    """Finds the best of several policies by paired trajectories, and stops as soon as that is significant.
 
-    Trajectory i of every policy has the same seed and the same length. Then the difference of two policies is a reward
-    process of its own, whose variance is small where the policies are alike: all that is common to both cancels out.
-    Lengths are planned by the difference that is hardest to decide.
+    Trajectory i of every policy has the same seed and the same length. Then the difference of two policies is itself a
+    reward process, whose variance is small where the policies are alike: what is common to both cancels out. Lengths
+    are planned for the difference that is hardest to decide.
 
-    After each round a policy drops out when the bound on its difference to the leader excludes 0. With K policies and
-    ``alpha = 1 - confidence``, each bound fails on one side with a probability of ``alpha / K`` over all looks, spent
-    as :class:`rido.evaluation.looks.Looks` says. A policy that is as good as any other is lost to one of the K - 1
+    After each round a policy drops out when the bound on its difference to the leader excludes 0, from the eighth pair
+    on (see :func:`rido.evaluation.comparison.reach_at`). With K policies and ``alpha = 1 - confidence``, each
+    bound fails on one side with a probability of ``alpha / K`` over all looks, spent as
+    :class:`rido.evaluation.looks.Looks` says. A policy that is as good as any other is lost to one of the K - 1
     others with at most ``alpha (K - 1) / K`` by Bonferroni's inequality. So the best one is lost with less than alpha.
     Where all are equally good, one is called the best if K - 1 are lost, which by Markov's inequality has a probability
     of at most alpha.
@@ -53,7 +54,7 @@ class Race:
         budget: transitions for all policies together.
         gamma: discount factor in (0, 1].
         confidence: probability that no policy is wrongly called the best.
-        tolerance: stop when the leader is surely not worse than any other by more than this.
+        tolerance: stop when the leader is not worse than any other by more than this.
         starts: "sobol" if trajectories start from the points of independent sequences, one for each group of
             :meth:`dealt`.
         lockstep: trajectories of all policies that a device runs in lockstep in about the time of one, if there is such
@@ -96,10 +97,10 @@ class Race:
         self._division = Division.of(1, affordable, replicated=starts == "sobol", cross_fitted=False)
         least = 2 * self._division.groups
         if affordable < least:
+            kind = "full-length trajectories" + (" with Sobol starts" if self.replicates else "")
+            total = least * self.horizon * len(self.names)
             raise ValueError(
-                f"budget must pay for {least} full-length trajectories of each policy"
-                f"{' with Sobol starts' if self.sobol else ''}, {least * self.horizon * len(self.names)} transitions "
-                f"in all, got {self.budget}"
+                f"budget must pay for {least} {kind} of each policy, {total} transitions in all, got {self.budget}"
             )
         self._looks = Looks((1 - self.confidence) / len(self.names))
         self._rewards = PairedRewards(self.names, horizon=horizon, gamma=gamma, division=self._division)
@@ -156,18 +157,13 @@ class Race:
         return next_round(moments, size, left, cut=self._cut)
 
     @property
-    def sobol(self) -> bool:
-        """Whether trajectories start from Sobol points."""
-        return self._division.replicated
-
-    @property
-    def groups(self) -> int:
-        """Groups of trajectories, which are replicates where starts are Sobol points."""
-        return self._division.groups
+    def replicates(self) -> int:
+        """Groups of trajectories that start from Sobol points of their own sequence; 0 where starts are random."""
+        return self._division.groups if self._division.replicated else 0
 
     def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the group to which each trajectory of what was last asked for belongs, given their lengths."""
-        return (self._rewards.pairs + np.arange(lengths.size)) % self.groups
+        return (self._rewards.pairs + np.arange(lengths.size)) % self._division.groups
 
     def tell(self, trajectories: Mapping[str, Trajectories]) -> None:
         """Takes in the trajectories last asked for.
@@ -230,8 +226,8 @@ class Race:
             hardest = min(left, key=lambda name: certainty(left[name]))
             self._hardest = {hardest: 1.0, leader: -1.0}
             values = [self._rewards.estimate(name) for name in self._hardest]
-            unseen = unseen_reach((1 - self.confidence) / len(self.names), left[hardest], values)
-            self._cut = most[hardest] - left[hardest].value > unseen
+            seen, unseen = reach_at(self._level, (1 - self.confidence) / len(self.names), left[hardest], values)
+            self._cut = unseen < seen < math.inf
 
     def _ahead(self) -> str:
         """Returns the policy with the largest mean return; the present leader where they are equal."""
