@@ -6,6 +6,7 @@ import shutil
 import sys
 from types import ModuleType
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -113,6 +114,20 @@ def test_gates_have_an_exit_status_and_a_line(arguments, outcome, code):
     assert gate["outcome"] == outcome and line.endswith(gate["why"]) and gate["kind"] == arguments[1]
 
 
+def test_a_change_of_nothing_passes_at_the_first_look_that_the_tolerance_allows():
+    """The share of starts that n equal pairs miss, log(1 / 0.025) / n, times the size of a return."""
+    arguments = ["compare", "Pendulum-v1", "old=rido:pendulum", "new=rido:pendulum", "--gamma", "1", "--seed", "1"]
+    arguments += ["--budget", "60000", "--gate", "not-worse", "--baseline", "old", "--tolerance", "30"]
+    told = json.loads(rido_command(*arguments, "--json"))
+    pairs, value = told["trajectories"] / 2, told["policies"][0]
+    size = np.hypot(value["value"], value["standard_error"] * np.sqrt(pairs))
+    assert told["gate"]["outcome"] == "pass" and told["transitions"] == 400 * pairs
+    assert size * -np.log(0.025) / pairs <= 30 < size * -np.log(0.025) / (0.75 * pairs)
+    assert f"its rewards are those of old in all {pairs:.0f} pairs" in told["gate"]["why"]
+    text = rido_command(*arguments)
+    assert "gate not-worse: pass at 95% confidence" in text and "inf" not in text
+
+
 def test_a_gate_ends_the_comparison_when_it_is_decided(tmp_path, monkeypatch):
     """With a wide tolerance far fewer transitions decide than the best would take."""
     twins = ["compare", "rido/LQG-v0", "a=twins:one", "b=twins:two", "--gamma", "0.9"]
@@ -120,7 +135,7 @@ def test_a_gate_ends_the_comparison_when_it_is_decided(tmp_path, monkeypatch):
     policies = ModuleType("twins")
     policies.one, policies.two = (lambda observations, gain=gain: -gain * observations for gain in (0.588, 0.589))
     monkeypatch.setitem(sys.modules, "twins", policies)
-    gate = ["--gate", "not-worse", "--baseline", "a", "--tolerance", "50", "--run", tmp_path / "a.rido"]
+    gate = ["--gate", "not-worse", "--baseline", "a", "--tolerance", "400", "--run", tmp_path / "a.rido"]
     gated = json.loads(rido_command(*twins, *gate, "--json"))
     assert gated["gate"]["outcome"] == "pass" and gated["transitions"] < 5000
     again = json.loads(rido_command(*twins, *gate, "--json"))

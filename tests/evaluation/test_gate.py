@@ -21,6 +21,7 @@ def known(bounds, dropped=None):
         rewards=SimpleNamespace(rounds=NOW),
         bounds=lambda name, other: bounds[name] if other == "old" else pytest.fail("another baseline"),
         difference=lambda name, other: SimpleNamespace(value=1.5),
+        same=lambda name, other: False,
     )
 
 
@@ -123,14 +124,52 @@ def test_clear_cases_are_decided(gate, gain, outcome):
     assert {judged(gate, gain, seed) for seed in range(2)} == {outcome}
 
 
-def test_policies_that_never_differ_are_not_worse_once_there_are_enough_trajectories():
-    """The bound is that of rewards that never varied: 2 * 10 * log(1 / level) / n."""
-    gate, race = Gate("not-worse", "old", 1.0), rido.Race(["old", "new"], horizon=1, budget=4000, gamma=1.0)
+def twins(values, tolerance, budget=4000):
+    """Runs a race of two policies with the same returns, drawn from these values, until a not-worse gate passes."""
+    rng, gate = np.random.default_rng(0), Gate("not-worse", "old", tolerance)
+    race = rido.Race(["old", "new"], horizon=1, budget=budget, gamma=1.0)
     while (asked := race.ask()) is not None:
-        same = rido.Trajectories(np.full((asked[1].trajectories, 1), 10.0), asked[1].lengths)
+        lengths = asked[1].lengths
+        same = rido.Trajectories(rng.choice(values, (lengths.size, 1)), lengths)
         race.tell({"old": same, "new": same})
         if gate.judge(race.result()).outcome == "pass":
             break
-    found = race.result()
-    low, high = found.bounds("new", "old")
-    assert low == -high == pytest.approx(20 * np.log(found.level) / (found.trajectories / 2)) and -1 <= low < 0
+    return race.result(), gate.judge(race.result())
+
+
+@pytest.mark.parametrize("tolerance", [1.0, 2.0])
+def test_equal_pairs_pass_at_the_first_look_that_the_tolerance_allows(tolerance):
+    """n equal pairs miss a share log(1 / alpha) / n of all starts; a return of 10 may be lost there."""
+    found, verdict = twins([10.0], tolerance)
+    needed, pairs = 10 * -np.log(0.025) / tolerance, found.trajectories / 2
+    assert verdict.outcome == "pass" and needed <= pairs <= 1.21 * needed + 1
+    assert found.bounds("new", "old") == pytest.approx((-10 * -np.log(0.025) / pairs, 10 * -np.log(0.025) / pairs))
+    assert f"its rewards are those of old in all {pairs:.0f} pairs" in verdict.why
+
+
+def test_equal_pairs_may_lose_a_return_of_the_size_that_was_seen():
+    """Returns of -10 and 10 have a mean near 0, which is not what a start that tells the policies apart may cost."""
+    assert twins([-10.0, 10.0], 1.0)[0].trajectories > 2 * 0.9 * 10 * -np.log(0.025)
+
+
+def test_without_a_budget_for_its_tolerance_a_gate_on_equal_pairs_says_how_much_it_takes():
+    found, verdict = twins([10.0], 1.0, budget=40)
+    assert verdict.outcome == "undecided" and "its rewards are those of old in all 20 pairs" in verdict.why
+    assert "inf" not in verdict.why + found.summary()
+
+
+@pytest.mark.parametrize("share", [0.03, 0.1])
+def test_policies_that_part_on_few_starts_rarely_pass(share):
+    """The candidate loses all on a share of the starts, twice what matters: 5% of 40 races, more than 7 in 0.2%."""
+    gate, passed = Gate("not-worse", "old", 10 * share / 2), 0
+    for seed in range(40):
+        rng, race = np.random.default_rng(seed), rido.Race(["old", "new"], horizon=1, budget=500, gamma=1.0)
+        while (asked := race.ask()) is not None:
+            lengths = asked[1].lengths
+            lost = rng.random((lengths.size, 1)) < share
+            told = {"old": np.full(lost.shape, 10.0), "new": np.where(lost, 0.0, 10.0)}
+            race.tell({name: rido.Trajectories(rewards, lengths) for name, rewards in told.items()})
+            if gate.judge(race.result()).outcome != "undecided":
+                break
+        passed += gate.judge(race.result()).outcome == "pass"
+    assert passed <= 7

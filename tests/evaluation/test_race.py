@@ -65,21 +65,74 @@ def test_the_better_policy_wins_by_common_random_numbers():
 
 
 def test_where_common_seeds_gain_nothing_it_says_so():
-    rng = np.random.default_rng(3)
-    rewards = lambda name, common, rng: rng.normal(name == "b", 1, common.shape)  # noqa: E731
+    rng = np.random.default_rng(4)
+    rewards = lambda name, common, rng: rng.normal(size=common.shape)  # noqa: E731
     assert "next to nothing" in run(rido.Race("ab", horizon=2, budget=800, gamma=1.0), rewards, rng).summary()
 
 
-def test_lengths_are_planned_by_the_difference():
-    """All policies get the same noisy late rewards; they differ only at first."""
-    rng = np.random.default_rng(4)
+def late_noise(size):
+    """Rewards that differ at first, and late ones that are the same for all policies."""
 
     def rewards(name, common, rng):
-        return np.where(np.arange(50) < 5, rng.normal(0.02 * (name == "b"), 1, common.shape), 10 * common)
+        return np.where(np.arange(50) < 5, rng.normal(0.01 * (name == "b"), 1, common.shape), size * common)
 
-    result = run(rido.Race("ab", horizon=50, budget=40_000, gamma=1.0), rewards, rng)
-    counts = result.values["b"].schedule.counts
-    assert counts[0] > 3 * counts[-1]
+    return rewards
+
+
+def asked_of(race, rewards, rng):
+    """Runs a race; returns the lengths that it asked for in each round."""
+    found = []
+    while (asked := race.ask()) is not None:
+        lengths = asked[1].lengths
+        found.append(lengths)
+        common = rng.normal(size=(lengths.size, race.horizon))
+        race.tell({name: Trajectories(rewards(name, common, rng), lengths) for name in asked[0]})
+    return found
+
+
+def test_lengths_are_planned_by_the_difference():
+    """The late rewards of a policy vary, those of the difference do not. The first eight pairs have full length."""
+    rounds = asked_of(rido.Race("ab", horizon=50, budget=40_000, gamma=1.0), late_noise(0.3), np.random.default_rng(4))
+    assert np.median(np.concatenate(rounds)) < 10
+    first = np.cumsum([len(part) for part in rounds]) <= 8
+    assert all((part == 50).all() for part, early in zip(rounds, first, strict=True) if early)
+
+
+def test_where_unseen_starts_bound_a_difference_all_pairs_have_full_length():
+    """The returns vary thirty times as much as their difference: only full-length pairs show where policies part."""
+    race = rido.Race("ab", horizon=50, budget=20_000, gamma=1.0)
+    assert all((part == 50).all() for part in asked_of(race, late_noise(10), np.random.default_rng(4)))
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.95])
+def test_where_cutting_gains_nothing_all_pairs_have_full_length(gamma):
+    """Only the last reward varies. So a race takes what whole episodes would."""
+    last = lambda name, common, rng: np.where(np.arange(20) == 19, rng.normal(size=common.shape), 0.0)  # noqa: E731
+    race = rido.Race("ab", horizon=20, budget=8000, gamma=gamma)
+    assert all((part == 20).all() for part in asked_of(race, last, np.random.default_rng(5)))
+
+
+def test_eight_pairs_are_the_fewest_that_decide():
+    clear = lambda name, common, rng: 10.0 * (name == "a") + rng.normal(size=common.shape)  # noqa: E731
+    for seed in range(10):
+        result = run(rido.Race("ab", horizon=1, budget=400, gamma=1.0), clear, np.random.default_rng(seed))
+        assert result.best == "a" and result.transitions == 16
+
+
+def test_the_wrong_policy_rarely_wins_where_the_other_is_a_little_worse_on_most_starts():
+    """One is better by 5.6 on most starts, and fails on 7% of them. At most 5% of 60 races, more than 8 in 0.3%.
+
+    A paired t test alone names the wrong one in half of the races.
+    """
+    rng, wrong = np.random.default_rng(12), 0
+
+    def rewards(name, common, rng):
+        fails = (rng.random(common.shape) < 0.07) * rng.uniform(70, 230, common.shape)
+        return 100 * common + (name == "a") * (5.6 + 5 * rng.normal(size=common.shape) - fails)
+
+    for _ in range(60):
+        wrong += run(rido.Race("ab", horizon=1, budget=300, gamma=1.0), rewards, rng).best == "a"
+    assert wrong <= 8
 
 
 def test_the_budget_is_never_exceeded_and_early_ends_return_transitions():
@@ -115,7 +168,10 @@ def test_undecided_says_what_it_would_take():
 
 def test_identical_policies_are_said_to_be():
     result = run(rido.Race("ab", horizon=3, budget=300, gamma=1.0), lambda n, c, r: c, np.random.default_rng(9))
-    assert not result.decided and any("gave the same rewards as" in warning for warning in result.warnings)
+    assert not result.decided and result.needed == np.inf
+    told = "gave the same rewards as a in all 50 pairs: with 95% confidence at most 6% of the starts tell them apart"
+    assert any(told in warning for warning in result.warnings)
+    assert "a and b are the same in all 50 pairs; give a tolerance" in result.summary()
 
 
 @pytest.mark.parametrize(("value", "decided"), [(0.0, False), (1.0, True)])
@@ -124,6 +180,13 @@ def test_policies_that_never_differ_are_equal_within_a_tolerance_if_their_size_i
     race = rido.Race("ab", horizon=1, budget=2000, gamma=1.0, tolerance=0.1)
     result = run(race, lambda n, c, r: np.full(c.shape, value), np.random.default_rng(11))
     assert result.decided is decided and "gave the same rewards" in result.summary()
+    assert "inf" not in result.summary()
+
+
+def test_too_few_pairs_are_said_to_be():
+    result = run(rido.Race("ab", horizon=1, budget=10, gamma=1.0), level_field, np.random.default_rng(13))
+    assert "5 pairs are too few to decide by; deciding takes about 16 transitions" in result.summary()
+    assert "(no interval yet)" in result.summary() and "inf" not in result.summary()
 
 
 def test_misuse_is_named():

@@ -37,6 +37,10 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
     Example:
         >>> with_interval(123.4321, 121.9321, 124.9321)
         '123.4 [121.9, 124.9]'
+        >>> with_interval(1.5, None, None)
+        '1.5 (no interval yet)'
     """
+    if low in (None, -math.inf) and high in (None, math.inf):
+        return f"{value:.6g} (no interval yet)"
     shown = to_digits(value, -math.inf if low is None else low, math.inf if high is None else high)
     return f"{shown[0]} [{shown[1]}, {shown[2]}]"

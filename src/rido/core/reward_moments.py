@@ -56,16 +56,16 @@ class RewardMoments(Moments):
         self._blocks: dict[int, list[tuple[Array, NDArray[np.int64]]]] = {}
 
     @classmethod
-    def of_signal(
-        cls, parts: "Sequence[RewardMoments]", factors: Sequence[float], taken: NDArray[np.int64]
-    ) -> "RewardMoments":
+    def of_signal(cls, parts: "Sequence[RewardMoments]", factors: Sequence[float]) -> "RewardMoments":
         """Returns the moments of a sum of rewards of paired trajectories, each times its factor.
 
         Args:
             parts: trajectories that were told in the same order and with the same lengths; some may have only the
                 first ones, and the signal has those that all have.
             factors: of each part.
-            taken: trajectories of the signal that took each step.
+
+        Returns:
+            The moments. A step costs what it does in the mean over the parts.
         """
         made = cls(parts[0].horizon, gamma=parts[0].gamma)
         for bit in sorted(set.intersection(*(set(part._blocks) for part in parts))):
@@ -76,7 +76,9 @@ class RewardMoments(Moments):
             made._add_block(bit, rows, lengths)
         if math.isinf(made._largest):
             raise ValueError("differences of rewards must be finite, but they overflow float64: rescale the rewards")
-        made._taken = taken
+        # Parts with more trajectories than the signal have taken steps that are not part of it.
+        taken = [part._taken for part in parts if part._planned[0] == made._planned[0]]
+        made._taken = -(-np.sum(taken, axis=0) // len(taken))
         return made
 
     def empty(self) -> Self:

@@ -28,8 +28,8 @@ from rido.storage.fingerprint import identify
 from rido.storage.records import COMPARISON, DOUBTS, NOTES, REMARKS, Piece
 from rido.storage.runfile import RunFile
 
-_SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts")  # of a race, in a run file
-_LOCKSTEP = "lockstep"  # another one, which is not in older files
+_LOCKSTEP = "lockstep"
+_SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts", _LOCKSTEP)  # of a race, in a run file
 
 
 @checks.checked()
@@ -122,7 +122,6 @@ def compare(
         **ends,
     )
     record = None
-    warnings: tuple[str, ...] = ()
     try:
         if starts == "sobol":
             refuse_without_points(lineup.simulator(next(iter(named))), reseed=reseed)
@@ -155,13 +154,8 @@ def compare(
         if record is not None:
             record.close()
         warnings = lineup.close()
-    return replace(
-        result,
-        environment=environment_name(env),
-        seed=entropy,
-        reproducible=not notes,
-        notes=(*notes, *doubts, *warnings),
-    )
+    result = replace(result, environment=environment_name(env), seed=entropy, reproducible=not notes)
+    return replace(result, notes=(*notes, *doubts, *warnings))
 
 
 def make_lineup(
@@ -217,7 +211,8 @@ def _collect(
         doubts += [] if able.policy is None else [f"{name}: {warning}" for warning in able.policy.warnings]
         if able.policy is not None and not able.policy.reproducible:
             notes.append(f"{name} draws random numbers that the seed does not control")
-        notes += check_seeds(lineup.simulator(name), entropy, sobol=race.sobol)
+        notes += check_seeds(lineup.simulator(name), entropy, sobol=race.replicates > 0)
+    process: dict[str, Any] = dict(horizon=race.horizon, gamma=race.gamma, entropy=entropy, record=record)
     collectors: dict[str, Collector] = {}
     with Progress(race.budget, shown=progress) as bar:
         while (asked := race.ask()) is not None:
@@ -228,9 +223,7 @@ def _collect(
             for name in names:
                 running = lineup.simulator(name)
                 if name not in collectors:
-                    process: dict[str, Any] = dict(horizon=race.horizon, gamma=race.gamma, entropy=entropy)
-                    process["replicates"] = race.groups if race.sobol else 0
-                    collectors[name] = Collector(running, **process, record=record, pieces=pieces)
+                    collectors[name] = Collector(running, replicates=race.replicates, pieces=pieces, **process)
                 collectors[name].round = piece_round(race, name)
                 told[name] = collectors[name].collect(lengths, groups, bar)
                 able = describe(running)
@@ -271,7 +264,7 @@ def read_comparison(path: str | Path) -> Comparison:
     names = found.get(COMPARISON)
     if names is None:
         raise RunFileError(f"run file {path} is of an evaluation, not of a comparison")
-    race = Race(names, **{name: found[name] for name in _SETTINGS}, lockstep=found.get(_LOCKSTEP, 0))
+    race = Race(names, **{name: found[name] for name in _SETTINGS if name in found})
     by_round: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_round.setdefault(piece.round, []).append(piece)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from rido.evaluation.proportions import TwoValuedEstimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LEAST_PAIRS = 8
+"""Pairs, or degrees of freedom and one, before a difference may decide anything."""
 _NO_GAIN = 1.1  # pairing gains nothing where the variance of a difference falls by less than this factor
 
 
@@ -109,7 +111,12 @@ class Comparison:
 
         They hold at every look, and with the confidence of the comparison for the differences of all policies to one.
         """
-        return bounds_at(self.level, self.difference(name, other), self.rewards, name, other)
+        difference = self.difference(name, other)
+        if isinstance(difference, TwoValuedEstimate):
+            return difference.interval(1 - 2 * self.level)
+        values = self.rewards.estimate(name), self.rewards.estimate(other)
+        reach = reach_at(self.level, (1 - self.confidence) / len(self.ranking), difference, values)
+        return difference.value - max(reach), difference.value + max(reach)
 
     def interval(self, name: str) -> tuple[float, float]:
         """Returns an interval of a policy's return that also holds for the policy that was chosen because it is best.
@@ -126,30 +133,54 @@ class Comparison:
 
     @property
     def needed(self) -> float:
-        """Transitions that would decide between the best two, about; infinite where they seem to be equal."""
+        """Transitions that would decide between the best two, about; infinite where only a tolerance can."""
         leader, rival = self.ranking[:2]
-        difference = self.difference(leader, rival)
         if self.decided:
             return float(self.transitions)
-        reach = difference.value - difference.interval(1 - 2 * self.level)[0] if self.level > 0 else math.inf
+        difference = self.difference(leader, rival)
+        reach = difference.value - self.bounds(leader, rival)[0]
         distance = difference.value + self.tolerance
-        return self.transitions * (reach / distance) ** 2 if distance > 0 else math.inf
+        if math.isinf(reach) and self.level == 0:
+            return self.transitions * LEAST_PAIRS / _pairs(difference)
+        power = 1 if self.same(leader, rival) else 2
+        return self.transitions * (reach / distance) ** power if distance > 0 else math.inf
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the reader should know before trusting the result."""
         leader, rival = self.ranking[:2]
         warnings = [*self.notes]
-        alike = [name for name in self.ranking[1:] if name not in self.exits and self._same(leader, name)]
+        alike = [name for name in self.ranking[1:] if name not in self.exits and self.same(leader, name)]
         if alike:
-            warnings.append(f"{', '.join(alike)} gave the same rewards as {leader} in every trajectory")
+            warnings.append(f"{', '.join(alike)} gave the same rewards as {leader} {self.share(leader, alike[0])}")
         elif self.decided:
             warnings += self.rewards.doubts(leader, rival)
         return tuple(warnings)
 
-    def _same(self, name: str, other: str) -> bool:
+    def same(self, name: str, other: str) -> bool:
+        """Returns whether two policies gave the same rewards in all pairs."""
         difference = self.difference(name, other)
         return difference.nothing_varied and difference.value == 0
+
+    def share(self, name: str, other: str) -> str:
+        """Returns in words what pairs with the same rewards tell of all starts."""
+        pairs = _pairs(self.difference(name, other))
+        share = 100 * min(1.0, -math.log(1 - self.confidence) / pairs)
+        sure = f"with {100 * self.confidence:g}% confidence"
+        return f"in all {pairs:,} pairs: {sure} at most {share:.2g}% of the starts tell them apart"
+
+    def _undecided(self) -> str:
+        """Returns what is missing for a decision, in words."""
+        leader, rival = self.ranking[:2]
+        pairs, known = _pairs(self.difference(leader, rival)), math.isfinite(self.needed)
+        needed = f"deciding takes about {self.needed:,.3g} {self.rewards.unit}"
+        if self.same(leader, rival):
+            missing = needed if known else "no reward tells what may be lost" if self.tolerance else "give a tolerance"
+            return f"{leader} and {rival} are the same in all {pairs:,} pairs; {missing}"
+        if self.level == 0:
+            return f"{pairs:,} pairs are too few to decide by; {needed}"
+        left = f"{len(self.ranking) - len(self.exits)} of {len(self.ranking)} are left"
+        return f"{left}; {needed}" if known else f"{left}, the best two with the same mean so far"
 
     def summary(self) -> str:
         """Returns what was found, in a few lines."""
@@ -163,13 +194,7 @@ class Comparison:
             ties = ", ".join(name for name in self.ranking[1:] if name not in self.exits)
             head = f"{leader} is not worse than any other by more than {self.tolerance:g}; still close: {ties}"
         else:
-            left = len(self.ranking) - len(self.exits)
-            needed = (
-                f"about {self.needed:,.3g} {self.rewards.unit}"
-                if math.isfinite(self.needed)
-                else "more than can be told"
-            )
-            head = f"undecided: {left} of {len(self.ranking)} are left; deciding takes {needed}"
+            head = f"undecided: {self._undecided()}"
         lines = [
             head,
             f"{leader}: {with_interval(self.values[leader].value, low, high)} (holds for the chosen one too)",
@@ -230,36 +255,38 @@ class Comparison:
         return plot_intervals(self, ax)
 
 
-def bounds_at(level: float, difference: Estimate, rewards: Rewards, name: str, other: str) -> tuple[float, float]:
-    """Returns the bounds on the difference of two policies, each of which fails with this probability.
+def reach_at(level: float, alpha: float, difference: Estimate, values: Sequence[Estimate]) -> tuple[float, float]:
+    """Returns how far the bounds are from the difference of two returns: by starts seen and by those unseen.
+
+    The bounds are the larger of both. The starts seen give a t interval.
+
+    With probability alpha n pairs miss what happens on a share ``-log(alpha) / n`` of all starts, at all looks together
+    as at one. Policies that are alike on the others may part there. Then their returns may differ by as much as returns
+    of different starts do, a standard deviation. This binds where common seeds have made a difference much smaller than
+    that, and few pairs would decide. Where all pairs gave the same rewards, a whole return may be lost.
 
     Args:
-        level: the probability; bounds are infinite where it is 0.
+        level: probability with which the t interval may fail on one side at this look; it is infinite where it is 0.
+        alpha: the same over all looks.
         difference: the estimated difference.
-        rewards: what it rests on.
-        name: of the first policy.
-        other: of the second policy.
+        values: the estimates of both returns.
     """
-    if level == 0:
-        return -math.inf, math.inf
-    if isinstance(difference, TwoValuedEstimate):
-        return difference.interval(1 - 2 * level)
-    half_width = half_width_at(level, difference)
+    share = min(1.0, -math.log(alpha) / _pairs(difference))
+    sizes = [value.standard_error * math.sqrt(_pairs(value)) for value in values]
     if difference.nothing_varied and difference.value == 0:
-        # As where the rewards of one policy never varied, see Estimate.interval: n trajectories exclude outcomes more
-        # frequent than log(1 / level) / n, which change a return by at most twice its value.
-        size = abs(rewards.estimate(name).value) + abs(rewards.estimate(other).value) or math.inf
-        half_width = size * min(1.0, -math.log(level) / float(difference.schedule.counts[-1]))
-    return difference.value - half_width, difference.value + half_width
+        return 0.0, share * max(map(math.hypot, sizes, [value.value for value in values])) or math.inf
+    plain = replace(difference, skewness=0.0, largest_contribution=0.0)
+    return plain.half_width(1 - 2 * level) if level else math.inf, share * max(sizes)
 
 
-def half_width_at(level: float, difference: Estimate) -> float:
-    """Returns how far the bounds are from a difference, each of which fails with this probability.
+def enough(difference: Estimate) -> bool:
+    """Returns whether a difference rests on so many pairs that it may decide."""
+    return difference.degrees_of_freedom > LEAST_PAIRS - 1.5 and math.isfinite(difference.standard_error)
 
-    A rare event may favour either policy. So the skewness of what was seen tells nothing, and both sides allow for one
-    more of the largest contribution.
-    """
-    return math.inf if level == 0 else replace(difference, skewness=0.0).half_width(1 - 2 * level)
+
+def _pairs(estimate: Estimate) -> int:
+    """Returns the full-length trajectories behind an estimate."""
+    return int(estimate.schedule.counts[-1])
 
 
 def _plain(entry: Any) -> Any:

@@ -30,13 +30,13 @@ class Verdict:
 class Gate:
     """A decision about the other policies of a comparison, the candidates, against a baseline.
 
-    "better" passes when some candidate is surely better than the baseline. It fails when all are surely not better by
-    more than the tolerance. "not-worse" passes when some candidate is surely not worse by more than the tolerance. It
-    fails when all are surely worse than the baseline. Otherwise both are undecided.
+    "better" passes when some candidate is better than the baseline. It fails when none is better by more than the
+    tolerance. "not-worse" passes when some candidate is not worse by more than the tolerance. It fails when all are
+    worse than the baseline. Otherwise both are undecided.
 
-    Surely: by the bounds of :class:`rido.Race`, which hold at every look. With K policies there are K - 1 differences
-    to the baseline, and each bound fails with a probability of ``(1 - confidence) / K``. So a gate passes wrongly with
-    less than ``1 - confidence``, and fails wrongly with less than that too.
+    All of that is by the bounds of :class:`rido.Race`, which hold at every look. With K policies each bound fails with
+    a probability of ``(1 - confidence) / K``, and that of pairs that are all equal with as much. So of two policies a
+    gate passes wrongly with at most ``1 - confidence``, and fails wrongly with at most that too.
 
     Attributes:
         kind: "better" or "not-worse".
@@ -83,4 +83,6 @@ class Gate:
         return Verdict("undecided", f"{told}{known}; a larger budget may decide")
 
     def _told(self, comparison: Comparison, name: str) -> str:
+        if comparison.same(name, self.baseline):
+            return f"its rewards are those of {self.baseline} {comparison.share(name, self.baseline)}"
         return f"{name} - {self.baseline} is {comparison.difference(name, self.baseline).value:.4g}"

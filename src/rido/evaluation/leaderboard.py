@@ -13,7 +13,7 @@ from rido.core.digits import with_interval
 from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
 from rido.evaluation.aggregate import interquartile_mean, probability_of_improvement, weighted_sum
-from rido.evaluation.comparison import Comparison, half_width_at
+from rido.evaluation.comparison import Comparison, reach_at
 from rido.evaluation.paired import PairedRewards
 from rido.evaluation.recorded import RecordedRun
 from rido.evaluation.result import Evaluation, uniform_transitions
@@ -133,8 +133,10 @@ class Leaderboard:
 
     def bounds(self, name: str, other: str) -> tuple[float, float]:
         """Returns the bounds on the difference of two scores by which an order is called sure; infinite before that."""
-        difference = self.difference(name, other)
-        reach = half_width_at(self.levels.get((name, other), self.levels.get((other, name), 0.0)), difference)
+        difference, number = self.difference(name, other), len(self.ranking)
+        level = self.levels.get((name, other), self.levels.get((other, name), 0.0))
+        alpha = (1 - self.confidence) / (number * (number - 1) / 2)
+        reach = max(reach_at(level, alpha, difference, (self.scores[name], self.scores[other])))
         return difference.value - reach, difference.value + reach
 
     def interval(self, name: str) -> tuple[float, float]:

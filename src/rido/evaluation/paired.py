@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from rido.core.estimate import Estimate
 from rido.core.moments import union
 from rido.core.reward_moments import RewardMoments
-from rido.core.trajectories import Trajectories, count_reached
+from rido.core.trajectories import Trajectories
 from rido.strategies.diagnostics import interval_warnings
 from rido.strategies.division import Division
 
@@ -79,12 +78,10 @@ class PairedRewards:
         self._groups = [
             {name: RewardMoments(horizon, gamma=gamma) for name in self.names} for _ in range(division.groups)
         ]
-        self._steps: list[dict[str, list[NDArray[np.int64]]]] = [
-            {name: [] for name in self.names} for _ in range(division.groups)
-        ]
         self._estimates: dict[tuple[tuple[str, float], ...], Estimate] = {}  # that were computed since the last round
         self._transitions = dict.fromkeys(self.names, 0)
         self.trajectories = 0
+        self.pairs = 0  # trajectories of each policy that is still in the race
         self.rounds = 0
 
     def add(self, trajectories: Mapping[str, Trajectories], dealt: NDArray[np.int64]) -> None:
@@ -95,6 +92,7 @@ class PairedRewards:
             dealt: the group to which each trajectory belongs.
         """
         self.rounds += 1
+        self.pairs += dealt.size
         self._estimates = {}
         for name, batch in trajectories.items():
             self.trajectories += len(batch)
@@ -102,9 +100,7 @@ class PairedRewards:
         for index in np.unique(dealt).tolist():
             rows = dealt == index
             for name, batch in trajectories.items():
-                new = batch.select(rows)
-                self._groups[index][name].update(new)
-                self._steps[index][name].append(new.steps)
+                self._groups[index][name].update(batch.select(rows))
 
     @property
     def transitions(self) -> int:
@@ -119,18 +115,9 @@ class PairedRewards:
         """Returns for each group the moments of a signal of the trajectories that all these policies have.
 
         Args:
-            signal: how often each policy's rewards count: ``{"a": 1, "b": -1}`` for the difference of two.
+            signal: coefficients of the policies' rewards: ``{"a": 1, "b": -1}`` for the difference of two.
         """
-        return [self._signal(index, signal) for index in range(self._division.groups)]
-
-    def _signal(self, group: int, signal: Mapping[str, float]) -> RewardMoments:
-        parts = [self._groups[group][name] for name in signal]
-        if not all(self._steps[group][name] for name in signal):
-            return RewardMoments(self.horizon, gamma=self.gamma)
-        steps = [np.concatenate(self._steps[group][name]) for name in signal]
-        count = min(part.size for part in steps)  # who left the race has the first ones
-        longest = functools.reduce(np.maximum, (part[:count] for part in steps))
-        return RewardMoments.of_signal(parts, tuple(signal.values()), count_reached(longest, self.horizon))
+        return [RewardMoments.of_signal([group[name] for name in signal], [*signal.values()]) for group in self._groups]
 
     def value(self, name: str) -> float:
         """Returns the estimated return of a policy, without its error."""

@@ -10,32 +10,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
+from rido.core.allocation import fill
 from rido.core.estimate import Estimate
+from rido.core.moments import union
+from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
-from rido.evaluation.comparison import Comparison, Exit, bounds_at
+from rido.evaluation.comparison import LEAST_PAIRS, Comparison, Exit, enough, reach_at
 from rido.evaluation.looks import Looks
 from rido.evaluation.paired import PairedRewards
 from rido.simulators.sobol import Starts
-from rido.strategies.adaptive import LOCKSTEP_PILOT, Adaptive
+from rido.strategies.division import Division
+from rido.strategies.planning import learn
+from rido.strategies.settings import AdaptiveSettings
 
-_PILOT = 5.0  # trajectories of the first round
-_GROWTH = 0.2  # transitions of a round, as a share of those spent before it: small differences want many looks
+PILOT = 5
+"""Trajectories of the first round."""
+GROWTH = 0.2
+"""Transitions of a round, as a share of those spent before it: small differences want many looks."""
 _LOCKSTEP_GROWTH = 1.0  # the same on a device in lockstep, where a round takes long however small it is
-LEAST_LOOK = 8.0
-"""Degrees of freedom of a difference before it may decide anything."""
+_LOCKSTEP_PILOT = 0.125  # largest share of the budget for a pilot that is as wide as such a device
+_CAUTIOUS = AdaptiveSettings(least_gain=0.05)  # with 0.01 one pair of agents in results/races.md takes 4% more
 
 
 class Race:
-    """Finds the best of several policies by paired trajectories, and stops as soon as it is sure.
+    """Finds the best of several policies by paired trajectories, and stops as soon as that is significant.
 
-    Trajectory i of every policy has the same seed and the same length. Then the difference of two policies is a reward
-    process of its own, whose variance is small where the policies are alike: all that is common to both cancels out.
-    Lengths are planned by the difference that is hardest to decide.
+    Trajectory i of every policy has the same seed and the same length. Then the difference of two policies is itself a
+    reward process, whose variance is small where the policies are alike: what is common to both cancels out. Lengths
+    are planned for the difference that is hardest to decide.
 
-    After each round a policy drops out when the bound on its difference to the leader excludes 0. With K policies and
-    ``alpha = 1 - confidence``, each bound fails on one side with a probability of ``alpha / K`` over all looks, spent
-    as :class:`rido.evaluation.looks.Looks` says. A policy that is as good as any other is lost to one of the K - 1
+    After each round a policy drops out when the bound on its difference to the leader excludes 0, from the eighth pair
+    on (see :func:`rido.evaluation.comparison.reach_at`). With K policies and ``alpha = 1 - confidence``, each
+    bound fails on one side with a probability of ``alpha / K`` over all looks, spent as
+    :class:`rido.evaluation.looks.Looks` says. A policy that is as good as any other is lost to one of the K - 1
     others with at most ``alpha (K - 1) / K`` by Bonferroni's inequality. So the best one is lost with less than alpha.
     Where all are equally good, one is called the best if K - 1 are lost, which by Markov's inequality has a probability
     of at most alpha.
@@ -46,7 +54,7 @@ class Race:
         budget: transitions for all policies together.
         gamma: discount factor in (0, 1].
         confidence: probability that no policy is wrongly called the best.
-        tolerance: stop when the leader is surely not worse than any other by more than this.
+        tolerance: stop when the leader is not worse than any other by more than this.
         starts: "sobol" if trajectories start from the points of independent sequences, one for each group of
             :meth:`dealt`.
         lockstep: trajectories of all policies that a device runs in lockstep in about the time of one, if there is such
@@ -83,24 +91,24 @@ class Race:
         if not 2 <= len(texts) == len(self.names) <= 100:
             raise ValueError(f"names must be 2 to 100 different ones, got {len(self.names)}: {checks.shown(names)}")
         self.horizon, self.gamma = horizon, gamma
-        self.budget = budget
-        self.confidence = confidence
-        self.tolerance = tolerance
-        share = self.budget // len(self.names)
-        least = 2 * self.horizon
-        if share < least:
-            raise ValueError(
-                f"budget must pay for 2 full-length trajectories of each policy, {least * len(self.names)} transitions "
-                f"in all, got {self.budget}"
-            )
-        self._plan = PairedPlan(horizon=horizon, budget=share, gamma=gamma)
+        self.budget, self.confidence, self.tolerance = budget, confidence, tolerance
         checks.choice("starts", starts, get_args(Starts))
-        self._plan.divide(replicated=starts == "sobol")
+        affordable = self.budget / len(self.names) / self.horizon
+        self._division = Division.of(1, affordable, replicated=starts == "sobol", cross_fitted=False)
+        least = 2 * self._division.groups
+        if affordable < least:
+            kind = "full-length trajectories" + (" with Sobol starts" if self.replicates else "")
+            total = least * self.horizon * len(self.names)
+            raise ValueError(
+                f"budget must pay for {least} {kind} of each policy, {total} transitions in all, got {self.budget}"
+            )
         self._looks = Looks((1 - self.confidence) / len(self.names))
-        self._rewards = PairedRewards(self.names, horizon=horizon, gamma=gamma, division=self._plan.division)
+        self._rewards = PairedRewards(self.names, horizon=horizon, gamma=gamma, division=self._division)
         self._racing = list(self.names)
         self._leader = self.names[0]
         self._exits: dict[str, Exit] = {}
+        self._hardest: Mapping[str, float] = {}  # the difference to plan for, as a signal of PairedRewards
+        self._cut = False  # whether shorter trajectories may serve that difference
         self._asked: Schedule | None = None
         self._level = 0.0
         self._best: str | None = None
@@ -131,27 +139,31 @@ class Race:
         if self._settled:
             return None
         if self._asked is None:
-            self._plan.lockstep = self.lockstep // len(self._racing)
-            self._plan.change_budget(self._plan.spent + (self.budget - self.spent) // len(self._racing))
-            self._asked = self._plan.ask()
+            self._asked = self._plan((self.budget - self.spent) // len(self._racing))
             if self._asked is None:
                 self._look(last=True)
                 return None
         return self.racing, self._asked
 
-    @property
-    def sobol(self) -> bool:
-        """Whether trajectories start from Sobol points."""
-        return self._plan.division.replicated
+    def _plan(self, left: int) -> Schedule | None:
+        """Returns the next trajectories of each policy, which may take this many transitions."""
+        width = self.lockstep // len(self._racing)
+        if not self._hardest:
+            wide = min(width, int(_LOCKSTEP_PILOT * left / self.horizon))
+            return full_length(self.horizon, max(PILOT, wide, self._division.groups), left)
+        moments = union(self._rewards.moments(self._hardest))
+        growth = _LOCKSTEP_GROWTH if self.lockstep else GROWTH
+        size = max(growth * moments.transitions, width * self.horizon)
+        return next_round(moments, size, left, cut=self._cut)
 
     @property
-    def groups(self) -> int:
-        """Groups of trajectories, which are replicates where starts are Sobol points."""
-        return self._plan.division.groups
+    def replicates(self) -> int:
+        """Groups of trajectories that start from Sobol points of their own sequence; 0 where starts are random."""
+        return self._division.groups if self._division.replicated else 0
 
     def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the group to which each trajectory of what was last asked for belongs, given their lengths."""
-        return self._plan.dealt(lengths)
+        return (self._rewards.pairs + np.arange(lengths.size)) % self._division.groups
 
     def tell(self, trajectories: Mapping[str, Trajectories]) -> None:
         """Takes in the trajectories last asked for.
@@ -172,8 +184,9 @@ class Race:
                 raise ValueError(
                     f"trajectories of {name} must have the lengths of those of {self._racing[0]}, in order"
                 )
-        self._rewards.add({name: trajectories[name] for name in self._racing}, self._plan.dealt(lengths))
-        self._plan.tell(trajectories[self._racing[0]])
+        if not np.array_equal(np.sort(lengths), self._asked.lengths[::-1]):
+            raise ValueError(f"lengths must be those of the schedule asked for, {self._asked}")
+        self._rewards.add({name: trajectories[name] for name in self._racing}, self.dealt(lengths))
         self._asked = None
         self._look(last=False)
 
@@ -194,14 +207,15 @@ class Race:
         )
 
     def _look(self, *, last: bool) -> None:
-        """Drops the policies that are surely worse than the leader; plans by the hardest of the others from now on."""
+        """Drops the policies that are significantly worse than the leader; finds the hardest of the others."""
         leader = self._leader = self._ahead()
         rivals = {name: self._rewards.difference(name, leader) for name in self._racing if name != leader}
-        tested = {name: rival for name, rival in rivals.items() if rival.degrees_of_freedom >= LEAST_LOOK}
+        tested = {name: rival for name, rival in rivals.items() if enough(rival)}
         if tested:
             planned = next(iter(rivals.values())).schedule.transitions  # of each policy in the race
             self._level = self._looks.level(planned, 1.0 if last else self.spent / self.budget)
-        most = {name: bounds_at(self._level, rivals[name], self._rewards, name, leader)[1] for name in rivals}
+        known = self.result()
+        most = {name: known.bounds(name, leader)[1] for name in rivals}
         for name in tested:
             if most[name] < 0:
                 self._racing.remove(name)
@@ -210,9 +224,12 @@ class Race:
         if all(most[name] <= self.tolerance for name in left):
             self._best = leader
         self._settled = last or self._best is not None
-        if not self._settled:
+        if left:
             hardest = min(left, key=lambda name: certainty(left[name]))
-            self._plan.follow(self._rewards.moments({hardest: 1.0, leader: -1.0}))
+            self._hardest = {hardest: 1.0, leader: -1.0}
+            values = [self._rewards.estimate(name) for name in self._hardest]
+            seen, unseen = reach_at(self._level, (1 - self.confidence) / len(self.names), left[hardest], values)
+            self._cut = unseen < seen < math.inf
 
     def _ahead(self) -> str:
         """Returns the policy with the largest mean return; the present leader where they are equal."""
@@ -221,15 +238,33 @@ class Race:
         return ahead if changes else self._leader
 
 
-class PairedPlan(Adaptive):
-    """Plans the lengths of paired trajectories by a signal of theirs, in rounds that do not depend on the budget."""
+def full_length(horizon: int, trajectories: int, left: int) -> Schedule | None:
+    """Returns full-length trajectories, as far as these transitions pay for them; None if they pay for none."""
+    affordable = min(trajectories, left // horizon)
+    return Schedule(np.full(horizon, affordable)) if affordable else None
 
-    def _pilot_size(self) -> float:
-        return max(_PILOT, min(self.lockstep, LOCKSTEP_PILOT * self.budget / self.horizon))
 
-    def _phase_size(self) -> float:
-        growth = _LOCKSTEP_GROWTH if self.lockstep else _GROWTH
-        return max(growth * self.spent, self.horizon, self.lockstep * self.horizon)
+def next_round(moments: RewardMoments, size: float, left: int, *, cut: bool = True) -> Schedule | None:
+    """Plans more trajectories for a difference of policies; None where no full-length one is affordable.
+
+    All have full length, unless cut ones tell more about the difference by a bound that allows for the error of the
+    variances (see :mod:`rido.strategies.planning`).
+
+    Args:
+        moments: of the difference.
+        size: transitions that they are to take.
+        left: transitions that these and all later ones may take.
+        cut: whether some may be cut. Only full-length pairs narrow bounds that allow for unseen starts.
+    """
+    horizon, full = moments.horizon, float(moments.survival.sum())
+    known = cut and left >= horizon and int(moments.counts[-1]) >= LEAST_PAIRS
+    lesson = learn(moments, settings=_CAUTIOUS) if known else None
+    if lesson is None or not lesson.truncates:
+        return full_length(horizon, max(1, round(size / full)), left)
+    plan = fill(lesson.weights, math.inf, moments.counts, costs=lesson.costs, limit=left, pooled=False)
+    share = min(1.0, size / max(float(plan @ lesson.survival), 1.0))
+    plan = np.rint(plan * share).astype(np.int64)
+    return Schedule(plan) if plan.any() else full_length(horizon, 1, left)
 
 
 def certainty(difference: Estimate) -> float:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -13,16 +12,17 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.allocation import Array
 from rido.core.reward_moments import RewardMoments
+from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories, positions
-from rido.evaluation.comparison import half_width_at
+from rido.evaluation.comparison import enough
 from rido.evaluation.leaderboard import Leaderboard, Task
 from rido.evaluation.looks import Looks
 from rido.evaluation.paired import PairedRewards
-from rido.evaluation.race import LEAST_LOOK, PairedPlan, certainty
+from rido.evaluation.race import GROWTH, PILOT, certainty, full_length, next_round
+from rido.strategies.division import Division
 from rido.strategies.planning import learn
 
 _VALUES = 0.75  # share of the budget that is spent on the values of all policies, before the ranking
-_GROWTH = 0.2  # transitions of a round, as a share of those spent before it
 _HEDGE = 0.1  # share of a round that is spent on equally many trajectories of all policies and tasks
 _PRIOR = 10.0  # full-length trajectories that the spread of the other policies in a task counts as
 _RELEARN = 1.2  # a spread is learned anew when its trajectories have grown by this factor
@@ -160,7 +160,7 @@ class SuiteRace:
         left = float((self.budget - self.spent) // each)
         if left == 0:
             return {}
-        size = min(left, max(_GROWTH * self.spent, max(task.horizon for task in self._open.values())) / each)
+        size = min(left, max(GROWTH * self.spent, max(task.horizon for task in self._open.values())) / each)
         factors = np.array([abs(task.factor) for task in self.tasks.values()])
         spreads = np.array([[task.spread(column) for column in columns] for task in self._open.values()])
         spent = np.array([[task.spent(column) for column in columns] for task in self._open.values()])
@@ -184,16 +184,17 @@ class SuiteRace:
         return asked
 
     def _look(self, *, last: bool) -> None:
-        """Finds pairs whose order is sure."""
+        """Finds pairs whose order is significant."""
         board = self._board()
+        for pair in self._undecided:
+            if enough(board.difference(*pair)):
+                planned = sum(task.planned(pair) for task in self._open.values())
+                self._levels[pair] = self._looks[pair].level(planned, 1.0 if last else self.spent / self.budget)
+        board = replace(board, levels=dict(self._levels))
         for pair in list(self._undecided):
-            difference = board.difference(*pair)
-            if difference.degrees_of_freedom < LEAST_LOOK or not math.isfinite(difference.standard_error):
-                continue
-            planned = sum(task.planned(pair) for task in self._open.values())
-            self._levels[pair] = self._looks[pair].level(planned, 1.0 if last else self.spent / self.budget)
-            if abs(difference.value) > half_width_at(self._levels[pair], difference):
-                self._sure.add(pair if difference.value > 0 else pair[::-1])
+            low, high = board.bounds(*pair)
+            if low > 0 or high < 0:
+                self._sure.add(pair if low > 0 else pair[::-1])
                 self._undecided.remove(pair)
         self._over = last or not self._undecided
 
@@ -202,30 +203,28 @@ class _OpenTask:
     """One task: its sequence of planned lengths, how far each policy is in it, and the rewards."""
 
     def __init__(self, task: Task, names: Sequence[str], budget: int) -> None:
-        self.horizon, self._names = task.steps, tuple(names)
-        self._plan = _TaskPlan(horizon=task.steps, budget=budget, gamma=task.gamma)
-        self.rewards = PairedRewards(names, horizon=task.steps, gamma=task.gamma, division=self._plan.division)
-        self._lengths = self._teams = np.zeros(0, dtype=np.int64)  # of the sequence
+        self.horizon, self._names, self._budget = task.steps, tuple(names), budget
+        self.rewards = PairedRewards(names, horizon=task.steps, gamma=task.gamma, division=Division())
+        self._lengths = np.zeros(0, dtype=np.int64)  # of the sequence
         self._taken = dict.fromkeys(names, 0)  # trajectories of each policy
         self._spreads: dict[tuple[str, ...], tuple[int, float]] = {}  # by signal: trajectories behind it, spread
 
     def pilot(self) -> dict[str, Request]:
         """Returns the first trajectories, the same of all policies."""
-        self._extend(*self._plan.extend(0.0))
+        self._extend(full_length(self.horizon, PILOT, self._budget))
         return {name: Request(0, self._lengths) for name in self._names}
 
     def add(self, name: str, batch: Trajectories) -> None:
         """Adds the next trajectories of a policy."""
-        first = self._taken[name]
         self._taken[name] += len(batch)
-        self.rewards.add({name: batch}, self._teams[first : first + len(batch)])
+        self.rewards.add({name: batch}, np.zeros(len(batch), dtype=np.int64))
 
     def spread(self, column: tuple[str, ...]) -> float:
         """Returns the spread S of a policy's return, or of the difference of two."""
         count = min(self._taken[name] for name in column)
         known, spread = self._spreads.get(column, (0, 0.0))
         if count >= _RELEARN * known:
-            spread = learn(_union(self._moments(column))).spread
+            spread = learn(self._moments(column)).spread
             self._spreads[column] = (count, spread)
         return spread
 
@@ -252,7 +251,7 @@ class _OpenTask:
         if beyond > 0:
             farthest = max(self._names, key=lambda name: (self._taken[name], self.spread((name,))))
             column = next((column for column in wanted if len(column) > 1), (farthest,))
-            self._extend(*self._plan.extend(beyond, self._moments(column), int(max(beyond, later))))
+            self._extend(next_round(self._moments(column), beyond, int(max(beyond, later))))
             ends = np.cumsum(self._lengths)
         found = {}
         for column, goal in goals.items():
@@ -262,46 +261,16 @@ class _OpenTask:
                     found[name] = Request(first, self._lengths[first:reach])
         return found
 
-    def _moments(self, column: tuple[str, ...]) -> list[RewardMoments]:
-        return self.rewards.moments(dict(zip(column, (1.0, -1.0), strict=False)))
+    def _moments(self, column: tuple[str, ...]) -> RewardMoments:
+        (moments,) = self.rewards.moments(dict(zip(column, (1.0, -1.0), strict=False)))
+        return moments
 
-    def _extend(self, lengths: NDArray[np.int64], teams: NDArray[np.int64]) -> None:
-        self._lengths = np.concatenate([self._lengths, lengths])
-        self._teams = np.concatenate([self._teams, teams])
-
-
-class _TaskPlan(PairedPlan):
-    """Plans a sequence of lengths, piece by piece."""
-
-    _size = 0.0
-
-    def extend(
-        self, size: float, teams: Sequence[RewardMoments] = (), later: int = 0
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Returns the next lengths of the sequence, in an order of which every part is a fair sample, and their teams.
-
-        Args:
-            size: transitions that they are to take; a pilot has a size of its own.
-            teams: moments of the signal to plan by, for each team; none for the pilot.
-            later: transitions that this and what follows may take.
-        """
-        if teams:
-            self.follow(teams)
-            self.change_budget(self.spent + later)
-        self._size = size
-        schedule = self.ask()
-        if schedule is None:
-            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        lengths = schedule.lengths
-        by_length = schedule.trajectories_by_length
-        places = (positions(by_length[by_length > 0][::-1]) + 0.5) / by_length[lengths - 1]
-        lengths = lengths[np.argsort(places, kind="stable")]
-        dealt = self.dealt(lengths)
-        self._asked = None  # what the trajectories tell comes by follow()
-        return lengths, dealt
-
-    def _phase_size(self) -> float:
-        return max(self._size, float(self.horizon))
+    def _extend(self, schedule: Schedule | None) -> None:
+        """Adds trajectories to the sequence, in an order of which every part is a fair sample."""
+        if schedule is not None:
+            lengths, by_length = schedule.lengths, schedule.trajectories_by_length
+            places = (positions(by_length[by_length > 0][::-1]) + 0.5) / by_length[lengths - 1]
+            self._lengths = np.concatenate([self._lengths, lengths[np.argsort(places, kind="stable")]])
 
 
 def _lacking(spent: Array, shares: Array, amount: float) -> Array:
@@ -325,10 +294,3 @@ def _shrunk(spreads: Array, trajectories: Array) -> Array:
     common = np.sum(trajectories * squares, axis=1, keepdims=True) / np.sum(trajectories, axis=1, keepdims=True)
     shrunk: Array = np.sqrt((trajectories * squares + _PRIOR * common) / (trajectories + _PRIOR))
     return shrunk
-
-
-def _union(teams: Sequence[RewardMoments]) -> RewardMoments:
-    union = RewardMoments(teams[0].horizon, gamma=teams[0].gamma)
-    for team in teams:
-        union.merge(team)
-    return union
