@@ -42,7 +42,7 @@ def refused(call, pattern):
     except ONE_LINE as error:
         text = str(error)
         return "refused" if "\n" not in text and re.search(pattern, text) else f"another error: {text!r}"
-    except BaseException as error:  # what no user should see
+    except (Exception, SystemExit) as error:  # what no user should see
         return f"raised {error!r}"
     return f"{found!r:.200} instead of an error"
 
@@ -90,7 +90,7 @@ def hub_fault(fault, place, cached, seconds=1):
             line = "hf:me/x" in str(error) and "\n" not in str(error)
             fetched = "hf:me/x must be an agent" in str(error)  # but it is none
             return "refused" if line and (fetched or not cached) else f"{error!r}"
-        except BaseException as error:
+        except (Exception, SystemExit) as error:
             return f"raised {error!r}"
         said = any("in the cache" in remark for remark in found.remarks)
         return same(found.value, old[1] if said and cached else new[1])
@@ -401,21 +401,22 @@ cluster.shutdown()
 
 
 @contextmanager
-def guarded_cluster():
+def guarded_cluster(attempts=3):
     """The address of a cluster that wants a token, in a process that ends with it."""
     settings = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a-token-of-this-cluster-0123456789"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", TOKEN_CLUSTER],
-        env={**os.environ, **settings},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    address = ""
+    while not address and attempts:  # on a busy machine Ray may not start within its own patience
+        attempts -= 1
+        process = subprocess.Popen([sys.executable, "-c", TOKEN_CLUSTER], env={**os.environ, **settings}, **pipes)
+        address = process.stdout.readline().strip()
+        if not address:
+            process.communicate()
     try:
-        yield process.stdout.readline().strip()
+        yield address
     finally:
-        process.communicate()
+        if address:
+            process.communicate()
 
 
 def without_token(**settings):

@@ -91,7 +91,7 @@ def outcome(case):
         return case()
     except _Hang:
         return "hang"
-    except BaseException as error:
+    except Exception as error:
         return f"raised {error!r}"
     finally:
         signal.alarm(0)

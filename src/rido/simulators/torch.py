@@ -126,10 +126,11 @@ class TorchSimulator:
         cut = torch.zeros_like(over)
         for t in range(int(lengths[rows[0]])):
             told = self._envs.step(self._policy(observations[-1]))
-            if len(told) != 4:
+            if not isinstance(told, (tuple, list)) or len(told) != 4:
+                found = f"{len(told)} values" if isinstance(told, (tuple, list)) else f"a {type(told).__name__}"
                 raise ValueError(
                     "step() of the batch must return observations, rewards, terminated and truncated, which is False "
-                    f"everywhere where there is no time limit, got {len(told)} values"
+                    f"everywhere where there is no time limit, got {found}"
                 )
             seen, reward, terminated, truncated = told
             observations.append(seen.clone())

@@ -49,3 +49,12 @@ def test_packages_are_found_in_what_is_sent():
     content = pickle.dumps([PendulumEnv, sys.path, "numpy.random:Generator"])
     assert {"gymnasium", "numpy"} <= sources.packages_of([content])
     assert "sys" not in sources.packages_of([content])
+
+
+def test_a_package_that_only_a_worker_has_made_is_compared_too(monkeypatch):
+    monkeypatch.delitem(sys.modules, "cloudpickle")
+    theirs = {"cloudpickle": "0.1"}
+    assert sources.different(theirs, {"cloudpickle"}, {}) == "cloudpickle"
+    import cloudpickle
+
+    assert sources.different({"cloudpickle": cloudpickle.__version__}, {"cloudpickle"}, {}) is None

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import pickletools
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -29,18 +31,18 @@ class SameVersion:
 
 
 def packages_of(pickles: Iterable[bytes]) -> frozenset[str]:
-    """Returns the top-level packages that pickles name, and some other words."""
+    """Returns the top-level packages that pickles name, and other words."""
     texts = (text for content in pickles for _, text, _ in pickletools.genops(content) if isinstance(text, str))
     named = {text.partition(":")[0].partition(".")[0] for text in texts}
-    return frozenset(named & set(sys.modules)) - sys.stdlib_module_names
+    return frozenset(filter(str.isidentifier, named)) - sys.stdlib_module_names
 
 
-def digests(packages: Iterable[str]) -> dict[str, str]:
+def digests(packages: Collection[str]) -> dict[str, str]:
     """Returns what is known of imported modules: of rido, of these packages, and all that are not installed."""
     return {name: found for name, module in list(sys.modules.items()) if (found := _digest(name, module, packages))}
 
 
-def different(theirs: Mapping[str, str] | None, packages: Iterable[str], known: dict[str, str]) -> str | None:
+def different(theirs: Mapping[str, str] | None, packages: Collection[str], known: dict[str, str]) -> str | None:
     """Returns the first module that another process has in another version.
 
     Args:
@@ -52,13 +54,16 @@ def different(theirs: Mapping[str, str] | None, packages: Iterable[str], known: 
         return _OWN
     for name, found in theirs.items():
         if name not in known:
+            if name in packages and name not in sys.modules:  # an environment's, which only workers have made
+                with suppress(Exception):
+                    import_module(name)
             known[name] = _digest(name, sys.modules.get(name), packages)
         if known[name] and known[name] != found:
             return name
     return None
 
 
-def _digest(name: str, module: ModuleType | None, packages: Iterable[str]) -> str:
+def _digest(name: str, module: ModuleType | None, packages: Collection[str]) -> str:
     """Returns a digest of a module's file, or the version of an installed package; empty for one that has no weight."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or name == "__main__":
