@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
     from rido.study import Comparison, StrategyResult
 
-_ONLY = "policy"  # name of the policy, where one name is as good as another
-
 
 def study_command(
     env: EnvArgument,
@@ -93,13 +91,13 @@ def study_command(
         from rido.evaluation.compare import make_lineup
         from rido.study import compare
 
-        process: dict[str, Any] = dict(end_on_truncation=end_on_truncation, reseed=not no_reseed)
-        process["env_kwargs"] = parse_arguments("env-kwarg", env_kwarg)
+        process: dict[str, Any] = dict(env_kwargs=parse_arguments("env-kwarg", env_kwarg))
+        process |= dict(end_on_truncation=end_on_truncation, reseed=not no_reseed)
         chosen = chosen_simulator(simulator, ray, envpool)
         made, chosen, horizon = resolve_environment(env, horizon, gamma, simulator=chosen, **process)
         lineup = make_lineup(
             made,
-            {_ONLY: policy},
+            {"policy": policy},
             simulator=chosen,
             workers=workers,
             step_timeout=step_timeout,
@@ -110,15 +108,12 @@ def study_command(
             trust=may_run_code(policy, trust),
             **process,
         )
-        warnings: tuple[str, ...] = ()
+        acting = describe(running := lineup.simulator("policy")).policy
+        assert acting is not None  # no simulator of the command line acts by itself
         try:
-            running = lineup.simulator(_ONLY)
             recorded = _record(running, bank, horizon, seed)
-            able = describe(running)
-            name = "its own policy" if able.policy is None else able.policy.name
-            warnings = able.notes
         finally:
-            for warning in (*warnings, *lineup.close()):
+            for warning in (*describe(running).notes, *acting.warnings, *lineup.close()):
                 print(f"rido: warning: {warning}", file=sys.stderr)
         rewards = recorded.rewards
         with Progress(len(budget) * len(strategy) * repetitions, shown=None) as bar:
@@ -138,10 +133,10 @@ def study_command(
         if figure is not None and plot is not None:
             _draw(comparisons, figure, plot)
     if as_json:
-        print_json(_to_dict(env, name, bank, comparisons))
+        print_json(_to_dict(env, acting.name, bank, comparisons))
         return
     print(
-        f"{name} in {env}: {comparisons[0].truth:.6g} over {horizon} steps, the mean of {bank:,} "
+        f"{acting.name} in {env}: {comparisons[0].truth:.6g} over {horizon} steps, the mean of {bank:,} "
         f"trajectories; {repetitions} runs of each strategy drawn from them, seed {seed}"
     )
     for comparison in comparisons:
