@@ -28,7 +28,7 @@ from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.study import compare
 
 LQG = ["evaluate", "rido/LQG-v0", "--budget", "3000", "--gamma", "0.9", "--horizon", "50", "--seed", "1"]
-PENDULUM = ["evaluate", "Pendulum-v1", "--budget", "500", "--gamma", "0.9"]
+PENDULUM = ["evaluate", "Pendulum-v1", "--budget", "500", "--gamma", "0.9", "--seed", "1"]
 STUDY = ["study", "rido/LQG-v0", "--budget", "400", "--budget", "800", "--gamma", "0.9", "--horizon", "20"]
 STUDY += ["--bank", "60", "--repetitions", "5", "--strategy", "uniform", "--strategy", "rido", "--seed", "1"]
 

@@ -42,8 +42,8 @@ from rido.cli.options import (
 )
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.progress import Progress
-from rido.simulators.base import describe, trajectory_seeds
-from rido.simulators.factory import resolve_environment
+from rido.simulators.base import close, describe, trajectory_seeds
+from rido.simulators.factory import resolve_environment, simulator_maker
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,17 +88,15 @@ def study_command(
     seed = secrets.randbits(32) if seed is None else seed
     with one_line_errors(), stdout_to_stderr():
         figure = None if plot is None else _figure(plot)
-        from rido.evaluation.compare import make_lineup
         from rido.study import compare
 
         process: dict[str, Any] = dict(env_kwargs=parse_arguments("env-kwarg", env_kwarg))
         process |= dict(end_on_truncation=end_on_truncation, reseed=not no_reseed)
         chosen = chosen_simulator(simulator, ray, envpool)
         made, chosen, horizon = resolve_environment(env, horizon, gamma, simulator=chosen, **process)
-        lineup = make_lineup(
+        running: Any = simulator_maker(
             made,
-            {"policy": policy},
-            simulator=chosen,
+            chosen,
             workers=workers,
             step_timeout=step_timeout,
             horizon=horizon,
@@ -107,13 +105,13 @@ def study_command(
             deterministic=not stochastic,
             trust=may_run_code(policy, trust),
             **process,
-        )
-        acting = describe(running := lineup.simulator("policy")).policy
+        )(policy)
+        acting = describe(running).policy
         assert acting is not None  # no simulator of the command line acts by itself
         try:
             recorded = _record(running, bank, horizon, seed)
         finally:
-            for warning in (*describe(running).notes, *acting.warnings, *lineup.close()):
+            for warning in (*describe(running).notes, *acting.warnings, *close(running)):
                 print(f"rido: warning: {warning}", file=sys.stderr)
         rewards = recorded.rewards
         with Progress(len(budget) * len(strategy) * repetitions, shown=None) as bar:
