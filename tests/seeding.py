@@ -1,8 +1,8 @@
 """No test depends on chance: one that draws entropy fails, and ``--shuffle SEED`` runs tests in another order.
 
-Entropy is what ``secrets.randbits`` gives, which rido and numpy (``default_rng()``, ``SeedSequence()``, Gymnasium's
-generators) ask for where no seed is given. An assertion that holds for every seed says so with a marker:
-``@pytest.mark.entropy("why")``. Only this process is watched. Global generators are seeded before each test.
+Entropy is what ``secrets.randbits`` gives, which rido and numpy (``default_rng()``, ``SeedSequence()``) ask for where
+no seed is given. An assertion that holds for every seed says so with a marker: ``@pytest.mark.entropy("why")``. Only
+this process is watched. Global generators are seeded before each test.
 """
 
 import random
@@ -13,12 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gymnasium.vector.utils import space_utils
 from numpy.random import bit_generator
 
 ROOT = Path(__file__).resolve().parents[1]
-# A package that is imported may draw, whoever imports it first. A generator or space that is copied draws in vain.
-_HARMLESS = ("<frozen importlib", np.random._pickle.__file__, space_utils.__file__)
 draws = []  # the lines of ours that asked for entropy since the last test began
 
 
@@ -28,10 +25,7 @@ def _watch(module):
     def randbits(bits):
         calls = traceback.extract_stack()[:-1]
         ours = [call for call in calls if call.filename.startswith(str(ROOT))]
-        others = calls[calls.index(ours[-1]) + 1 :] if ours else calls
-        # What a library draws for rido, rido gives a seed before it is used; what it draws for a test nobody does.
-        harmless = any(call.filename.startswith(_HARMLESS) for call in others)
-        if ours and not harmless and (not others or "/tests/" in ours[-1].filename):
+        if ours and calls[-1] is ours[-1]:  # what a library draws by itself, rido gives a seed before it is used
             draws.append(" <- ".join(f"{call.filename}:{call.lineno}" for call in reversed(ours)))
         return drawn(bits)
 

@@ -134,7 +134,7 @@ def test_no_improvement_stops_the_training():
 @pytest.mark.parametrize("answer", [False, np.bool_(False), torch.tensor(False)])
 @pytest.mark.parametrize("which", ["callback_on_new_best", "callback_after_eval"])
 def test_a_child_can_stop_the_training(which, answer):
-    callback = EvalCallback("CartPole-v1", eval_freq=4, verbose=0, **{which: Note(answer)})
+    callback = EvalCallback("CartPole-v1", eval_freq=4, verbose=0, seed=0, **{which: Note(answer)})
     assert learn(callback).num_timesteps == 4
 
 

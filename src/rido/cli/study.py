@@ -42,15 +42,13 @@ from rido.cli.options import (
 )
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.progress import Progress
-from rido.simulators.base import describe, trajectory_seeds
-from rido.simulators.factory import resolve_environment
+from rido.simulators.base import close, describe, trajectory_seeds
+from rido.simulators.factory import resolve_environment, simulator_maker
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from rido.study import Comparison, StrategyResult
-
-_ONLY = "policy"  # name of the policy, where one name is as good as another
 
 
 def study_command(
@@ -90,17 +88,15 @@ def study_command(
     seed = secrets.randbits(32) if seed is None else seed
     with one_line_errors(), stdout_to_stderr():
         figure = None if plot is None else _figure(plot)
-        from rido.evaluation.compare import make_lineup
         from rido.study import compare
 
-        process: dict[str, Any] = dict(end_on_truncation=end_on_truncation, reseed=not no_reseed)
-        process["env_kwargs"] = parse_arguments("env-kwarg", env_kwarg)
+        process: dict[str, Any] = dict(env_kwargs=parse_arguments("env-kwarg", env_kwarg))
+        process |= dict(end_on_truncation=end_on_truncation, reseed=not no_reseed)
         chosen = chosen_simulator(simulator, ray, envpool)
         made, chosen, horizon = resolve_environment(env, horizon, gamma, simulator=chosen, **process)
-        lineup = make_lineup(
+        running: Any = simulator_maker(
             made,
-            {_ONLY: policy},
-            simulator=chosen,
+            chosen,
             workers=workers,
             step_timeout=step_timeout,
             horizon=horizon,
@@ -109,16 +105,13 @@ def study_command(
             deterministic=not stochastic,
             trust=may_run_code(policy, trust),
             **process,
-        )
-        warnings: tuple[str, ...] = ()
+        )(policy)
+        acting = describe(running).policy
+        assert acting is not None  # no simulator of the command line acts by itself
         try:
-            running = lineup.simulator(_ONLY)
             recorded = _record(running, bank, horizon, seed)
-            able = describe(running)
-            name = "its own policy" if able.policy is None else able.policy.name
-            warnings = able.notes
         finally:
-            for warning in (*warnings, *lineup.close()):
+            for warning in (*describe(running).notes, *acting.warnings, *close(running)):
                 print(f"rido: warning: {warning}", file=sys.stderr)
         rewards = recorded.rewards
         with Progress(len(budget) * len(strategy) * repetitions, shown=None) as bar:
@@ -138,10 +131,10 @@ def study_command(
         if figure is not None and plot is not None:
             _draw(comparisons, figure, plot)
     if as_json:
-        print_json(_to_dict(env, name, bank, comparisons))
+        print_json(_to_dict(env, acting.name, bank, comparisons))
         return
     print(
-        f"{name} in {env}: {comparisons[0].truth:.6g} over {horizon} steps, the mean of {bank:,} "
+        f"{acting.name} in {env}: {comparisons[0].truth:.6g} over {horizon} steps, the mean of {bank:,} "
         f"trajectories; {repetitions} runs of each strategy drawn from them, seed {seed}"
     )
     for comparison in comparisons:

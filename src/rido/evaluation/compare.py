@@ -6,7 +6,6 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,11 +162,6 @@ def make_lineup(
     policies: Mapping[str, Any],
     *,
     simulator: SimulatorName | Callable[..., Simulator] | None,
-    workers: int,
-    step_timeout: float | None,
-    trust: bool,
-    end_on_truncation: bool = False,
-    reseed: bool = True,
     **settings: Any,
 ) -> Lineup:
     """Returns simulators of several policies in one environment.
@@ -176,20 +170,11 @@ def make_lineup(
         env: the environment.
         policies: by name.
         simulator: as in :func:`rido.evaluate`.
-        workers: as in :func:`rido.evaluate`.
-        step_timeout: as in :func:`rido.evaluate`.
-        trust: as in :func:`rido.evaluate`.
-        end_on_truncation: as in :func:`rido.evaluate`.
-        reseed: as in :func:`rido.evaluate`.
-        **settings: further arguments of the simulator.
+        **settings: what else :func:`rido.simulators.factory.simulator_maker` takes.
     """
     if simulator is None and factory.is_in_jax(env):
         simulator = "jax"
-    # Simulators of the user's own need not know these.
-    settings |= {} if trust else {"trust": False}
-    settings |= {"end_on_truncation": True} if end_on_truncation else {}
-    settings |= {} if reseed else {"reseed": False}
-    make: Any = partial(factory.simulator_kind(simulator, workers, step_timeout), env, **settings)
+    make = factory.simulator_maker(env, simulator, **settings)
     return Lineup(make, policies, switching=factory.switches_policies(simulator))
 
 

@@ -249,20 +249,19 @@ def evaluate(
 
     if own:
         return run_task(prepare(env), env, environment_name(env), {} if run is None else identities(env, env))
-    running: Any = factory.simulator_kind(simulator, workers, step_timeout)(
+    running: Any = factory.simulator_maker(
         env,
-        policy,
+        simulator,
+        workers=workers,
+        step_timeout=step_timeout,
         horizon=horizon,
         gamma=gamma,
         env_kwargs=env_kwargs,
         num_envs=num_envs,
         deterministic=deterministic,
-        # Simulators of the user's own need not know these.
-        **({"trust": True} if trust else {}),
-        **({"end_on_truncation": True} if end_on_truncation else {}),
-        **({} if reseed else {"reseed": False}),
-        **({} if asked is None else {"components": asked}),
-    )
+        trust=trust,
+        **(ends if asked is None else {**ends, "components": asked}),
+    )(policy)
     try:
         configuration = {
             "env_kwargs": repr(dict(env_kwargs or {})),

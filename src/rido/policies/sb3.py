@@ -271,25 +271,16 @@ def describe_normalisation(model: Any, vecnormalize: Any = None, statistics: str
 
 
 def missing_normalisation(model: Any, name: str = "", statistics: str = "", unused: str = "") -> tuple[str, ...]:
-    """A warning where a model was trained under VecNormalize, or may have been, and comes without.
-
-    Args:
-        model: The model, or its policy.
-        name: Of the agent; the class of the model if not given.
-        statistics: Why there are none; empty where the model was given itself.
-        unused: A file beside the agent that may have the statistics, and is not used.
-    """
-    name = PurePath(name or type(model).__name__).name
+    """A warning where a model was, or may have been, trained under VecNormalize and comes without; see AgentPolicy."""
     if not is_model(model) or model.get_vec_normalize_env() is not None:
         return ()
-    trained, place = saw_normalised(model), f"{unused} to {PurePath(name).stem}/vecnormalize.pkl beside it"
+    file, trained = PurePath(name or type(model).__name__), saw_normalised(model)
+    remedy = "put vecnormalize.pkl beside it" if statistics else "load it with env=VecNormalize.load(...)"
+    remedy = f"copy {unused} to {file.stem}/vecnormalize.pkl beside it" if unused else remedy
     if trained:
-        remedy = "put vecnormalize.pkl beside it" if statistics else "load it with env=VecNormalize.load(...)"
-        remedy = f"copy {place}" if unused else remedy
-        return (f"{name} was trained under VecNormalize, and its observations are not normalised now: {remedy}",)
-    if trained is None and unused:
-        return (f"{name} may have been trained under VecNormalize: if so, copy {place}",)
-    return ()
+        return (f"{file.name} was trained under VecNormalize, and its observations are not normalised now: {remedy}",)
+    may = trained is None and unused
+    return (f"{file.name} may have been trained under VecNormalize: if so, {remedy}",) if may else ()
 
 
 def saw_normalised(model: Any) -> bool | None:
@@ -305,15 +296,13 @@ def saw_normalised(model: Any) -> bool | None:
     if seen is None:
         return True
     spaces = getattr(model.observation_space, "spaces", {"": model.observation_space})
-    parts = [(seen, original)] if "" in spaces else [(seen[key], original[key]) for key in spaces]
-    if not off_policy:  # with rewards alone normalised, float32 does not tell
-        return any(one.dtype == np.float32 for one, _ in parts)
-    bounds = [(getattr(space, "low", -np.inf), getattr(space, "high", np.inf)) for space in spaces.values()]
-    for (one, other), (low, high) in zip(parts, bounds, strict=True):
-        outside = [((numbers < low) | (numbers > high)).any() for numbers in (one, other)]
-        if one.dtype != other.dtype or outside == [True, False]:
+    for key, space in spaces.items():
+        one, other = (np.asarray(given if key == "" else given[key]) for given in (seen, original))
+        low, high = getattr(space, "low", -np.inf), getattr(space, "high", np.inf)
+        outside = [bool(((numbers < low) | (numbers > high)).any()) for numbers in (one, other)]
+        if (one.dtype != other.dtype or outside == [True, False]) if off_policy else one.dtype == np.float32:
             return True
-    return None
+    return None if off_policy else False
 
 
 def reward_scale(vecnormalize: Any) -> float:

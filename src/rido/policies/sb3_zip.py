@@ -206,10 +206,7 @@ def _load_statistics(path: Path, trust: bool) -> tuple[Any, Path | None]:
 
 
 def similar_file(path: Path) -> Path | None:
-    """A file beside a zip that may have its observation statistics under another name; None if there is none.
-
-    The one with the steps of the zip's name comes first, as SB3's CheckpointCallback writes them.
-    """
+    """A file beside a zip that may have its statistics, the one with the same steps first; None if there is none."""
     folders = (path.parent, path.with_suffix(""))
     found = [file for folder in folders for file in folder.glob("*.pkl") if _STATISTICS.search(file.name.lower())]
     steps = re.findall(r"\d+", path.stem)
@@ -219,12 +216,10 @@ def similar_file(path: Path) -> Path | None:
 
 def _last_observations(path: Path, data: Mapping[str, Any], trust: bool) -> dict[str, Any]:
     """The last observation that an agent saw, and as its environment gave it; None where it cannot be read."""
-    found: dict[str, Any] = {}
-    for name in ("_last_obs", "_last_original_obs"):
-        value = data.get(name)
+    found: dict[str, Any] = {"_last_obs": None, "_last_original_obs": None}
+    for name in [name for name in found if data.get(name) is not None]:
         try:
-            pickled = base64.b64decode(value[":serialized:"]) if isinstance(value, dict) else b""
-            found[name] = unpickle(pickled, path, trust=trust) if pickled else None
+            found[name] = unpickle(base64.b64decode(data[name][":serialized:"]), path, trust=trust)
         except Exception:  # of another version of numpy, or not to be trusted
             found[name] = None if name == "_last_obs" else np.empty(0)
     return found

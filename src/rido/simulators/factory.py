@@ -163,6 +163,25 @@ def _make(simulator: Callable[..., Simulator], env: Any, policy: Any, **settings
     return made
 
 
+def simulator_maker(
+    env: Any,
+    simulator: SimulatorName | Callable[..., Simulator] | None,
+    *,
+    workers: int,
+    step_timeout: float | None,
+    trust: bool,
+    end_on_truncation: bool = False,
+    reseed: bool = True,
+    **settings: Any,
+) -> Callable[[Any], Simulator]:
+    """Returns what makes the simulator of a policy; ``settings`` are further arguments of the simulator."""
+    # Simulators of the user's own need not know these.
+    settings |= {"trust": True} if trust else {}
+    settings |= {"end_on_truncation": True} if end_on_truncation else {}
+    settings |= {} if reseed else {"reseed": False}
+    return partial(simulator_kind(simulator, workers, step_timeout), env, **settings)
+
+
 def switches_policies(simulator: str | Callable[..., Simulator] | None) -> bool:
     """Returns whether several policies can act by turns in the named simulator, or in what a function makes."""
     return simulator == "jax" or runs_gymnasium(simulator)

@@ -92,17 +92,18 @@ def source_fingerprint(reference: str) -> str:
         except importlib.metadata.PackageNotFoundError:
             version = ""
         return fingerprint(reference, version, Path(found.origin).read_bytes())
+    importlib.import_module(name)
     sources: dict[str, bytes] = {}
-    waiting = [importlib.import_module(name).__name__]
+    waiting = [name]
     while waiting:
-        module = sys.modules.get(waiting.pop())
-        file = getattr(module, "__file__", None) or ""
-        if module is None or module.__name__ in {*sources, "__main__"} or file.startswith(INSTALLED) or not file:
+        name = waiting.pop()
+        file = getattr(sys.modules.get(name), "__file__", None) or ""
+        if name in {*sources, "__main__"} or file.startswith(INSTALLED) or not file:
             continue
-        sources[module.__name__] = Path(file).read_bytes()
-        for value in list(vars(module).values()):
-            used = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
-            waiting += [used] if isinstance(used, str) else []
+        sources[name] = Path(file).read_bytes()
+        for value in list(vars(sys.modules[name]).values()):
+            module = isinstance(value, types.ModuleType)
+            waiting.append(value.__name__ if module else str(getattr(value, "__module__", "")))
     return fingerprint(reference, sources)
 
 
