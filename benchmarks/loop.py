@@ -93,9 +93,11 @@ def measure(env_id: str, policy: Any, budget: int, repetitions: int) -> dict[str
         "seeded": lambda: user_loop(env_id, policy, budget, horizon, every=True)[0],
     }
     for name in ("uniform", "adaptive"):
-        ways[name] = lambda name=name: rido.evaluate(  # type: ignore[misc]
-            env_id, policy, budget=budget, gamma=GAMMA, horizon=horizon, strategy=name, seed=1, progress=False
-        ).transitions
+        ways[name] = lambda name=name: (
+            rido.evaluate(  # type: ignore[misc]
+                env_id, policy, budget=budget, gamma=GAMMA, horizon=horizon, strategy=name, seed=1, progress=False
+            ).transitions
+        )
     best: dict[str, float] = dict.fromkeys(ways, 0.0)
     for _ in range(repetitions):
         for name, way in ways.items():
@@ -126,7 +128,9 @@ def table(rows: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        ratios = [f"{row[name] / row['loop']:.2f} ({row[name] / row['seeded']:.2f})" for name in ("uniform", "adaptive")]
+        ratios = [
+            f"{row[name] / row['loop']:.2f} ({row[name] / row['seeded']:.2f})" for name in ("uniform", "adaptive")
+        ]
         lines.append(
             f"| {row['env']} | {row['policy']} | {row['steps']:.1f} | {row['budget']:,} | {row['loop']:,.0f} | "
             f"{ratios[0]} | {ratios[1]} |"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rido.core.extras import missing_package
 from rido.policies import hub, sb3, sb3_zip
 from rido.policies.base import Policy
-from rido.policies.functions import FunctionPolicy, PredictPolicy, RandomPolicy
+from rido.policies.functions import FunctionPolicy, PredictPolicy, RandomPolicy, takes_batches
 from rido.policies.modules import ModulePolicy
 from rido.policies.npz import MlpPolicy
 from rido.policies.onnx import OnnxPolicy, weights_file
@@ -98,6 +98,8 @@ def resolve_policy(
         if callable(policy):
             return FunctionPolicy(policy, action_space)
         if callable(getattr(policy, "predict", None)):
+            if is_recurrent(policy.predict) and takes_batches(policy.predict):
+                return RecurrentFunctionPolicy(policy.predict, **spaces)
             return PredictPolicy(policy, action_space, deterministic=deterministic)
     raise ValueError(
         "policy must be a callable, 'random', 'module:attribute', a torch module, an object with predict(), an SB3 "
