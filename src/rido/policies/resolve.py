@@ -11,7 +11,7 @@ from rido.core import checks
 from rido.core.extras import missing_package
 from rido.policies import hub, sb3, sb3_zip
 from rido.policies.base import Policy
-from rido.policies.functions import FunctionPolicy, PredictPolicy, RandomPolicy
+from rido.policies.functions import FunctionPolicy, PredictPolicy, RandomPolicy, takes_batches
 from rido.policies.modules import ModulePolicy
 from rido.policies.npz import MlpPolicy
 from rido.policies.onnx import OnnxPolicy, weights_file
@@ -104,6 +104,8 @@ def resolve_policy(
         if callable(policy):
             return FunctionPolicy(policy, action_space)
         if callable(getattr(policy, "predict", None)):
+            if is_recurrent(policy.predict) and takes_batches(policy.predict):
+                return RecurrentFunctionPolicy(policy.predict, observation_space, action_space)
             return PredictPolicy(policy, action_space, deterministic=deterministic)
     raise ValueError(
         "policy must be a callable, 'random', 'module:attribute', a torch module, an object with predict(), an SB3 "
