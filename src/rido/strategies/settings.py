@@ -10,6 +10,7 @@ class AdaptiveSettings:
     Attributes:
         caution: standard errors that are added to the variance of what is still to come at each step.
         unseen: unseen events that plans allow for, each like those that make up the variance of the return.
+        few: trajectories that went on after a step, up to which they tell nothing of what lies behind it.
         doubt: the same for the interval.
         folds: of the trajectories, whose differences tell that standard error.
         least_gain: share of the variance that truncation must save by the cautious weights.
@@ -38,6 +39,7 @@ class AdaptiveSettings:
 
     caution: float = 0.75
     unseen: float = 1.0
+    few: float = 7.0
     doubt: float = 1.0
     folds: int = 20
     least_gain: float = 0.01
