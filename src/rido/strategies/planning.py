@@ -138,7 +138,8 @@ def _unseen(tails: Array, prior: Array, alive: Array, settings: AdaptiveSettings
     total = float(tails[:, 0].sum())
     if total <= 0:
         return np.zeros(prior.size)
-    doubt = settings.unseen * (float(_error(tails[:, 0])) / total) ** 2 + (settings.few / alive) ** 2
+    excess = max((float(_error(tails[:, 0])) / total) ** 2 - settings.light / float(alive[0]), 0.0)
+    doubt = settings.unseen * excess + (settings.few / alive) ** 2
     behind = tail_sums(prior)
     unseen: Array = total * np.minimum(doubt, 1.0) * behind / behind[0]
     return unseen
