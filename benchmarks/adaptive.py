@@ -365,7 +365,7 @@ def ablation_section(run, effort, banks):
         "What each part is worth",
         paragraphs(
             f"Geometric mean (worst) of variance over the oracle's with one part off; {effort.ablation} repetitions.\n"
-            "Teams, unseen events and few trajectories cost something here: they are for sparse rewards (results/zoo.md).",
+            "Teams, unseen events and few trajectories cost something here: they are for sparse rewards.",
             lines,
         ),
     )
