@@ -5,23 +5,19 @@ sections can be made one at a time with ``--sections``; others in the output sta
 banks in the directory ``--banks``; what is not there is recorded first, with the agents of the RL Baselines3 Zoo
 in the directory that RIDO_AGENTS names.
 
-Each part of the strategy that can be switched off is switched off from here, by patching its module.
+Each part of the strategy that can be switched off is switched off by its settings.
 """
 
 import math
 import os
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 from sections import made, mapping, paragraphs, row, rule, study_parser, update
 
 from rido import Adaptive
-from rido.core.allocation import fill
-from rido.strategies import adaptive, planning
 from rido.study.compare import Bank, compare
 from rido.study.zoo import ZOO, random_process
 
@@ -100,10 +96,9 @@ def run_comparison(task):
     source, budget, names, repetitions, off = task
     rewards, steps = rewards_of(source)
     budget = budget * rewards.shape[1] if budget < 1000 else budget
-    with ExitStack() as stack:
-        for patch in SWITCHES[off]:
-            stack.enter_context(patch())
-        result = compare(names, rewards, steps=steps, gamma=source.gamma, budget=budget, repetitions=repetitions)
+    if off != "nothing":
+        names = {"adaptive": partial(Adaptive, settings=SWITCHES[off])}
+    result = compare(names, rewards, steps=steps, gamma=source.gamma, budget=budget, repetitions=repetitions)
     return {
         r.name: (r.relative_variance, r.coverage, r.warned, r.bias / math.sqrt(result.oracle_variance))
         for r in result.results
@@ -343,23 +338,16 @@ def bias_section(run, effort, banks):
 
 
 SWITCHES = {
-    "nothing": (),
-    "teams: one": (lambda: mock.patch.object(adaptive, "_MANY", 0),),
-    "short pilot trajectories": (lambda: mock.patch.object(adaptive, "_REACH", 1e-300),),
-    "phases of a third: doubling": (lambda: mock.patch.object(adaptive, "_GROWTH", 1.0),),
-    "hedge": (lambda: mock.patch.object(adaptive, "_HEDGE", 0.0),),
-    "margin": (lambda: mock.patch.object(planning, "_MARGIN", 0.0),),
-    "blends": (lambda: mock.patch.object(planning, "_BLENDS", ()),),
-    "insurance": (lambda: mock.patch.object(planning, "_UNSEEN", ()),),
-    "cross-validation: the data's weights": (lambda: mock.patch.object(planning, "_choose", data_alone),),
-    "weights as they are: pooled": (
-        lambda: mock.patch.object(adaptive, "fill", lambda *a, **k: fill(*a, **{**k, "pooled": True})),
-    ),
+    "nothing": {},
+    "teams: one": {"teams_until": 0.0},
+    "short pilot trajectories": {"reach": 1e-300},
+    "phases of a third: doubling": {"growth": 1.0},
+    "hedge": {"hedge": 0.0},
+    "caution": {"caution": 0.0},
+    "unseen events": {"unseen": 0.0},
+    "few trajectories": {"few": 0.0},
+    "all three: the data's weights": {"caution": 0.0, "unseen": 0.0, "few": 0.0},
 }
-
-
-def data_alone(folds, prior, costs, budget, fewest):
-    return folds.sum(axis=0)
 
 
 def ablation_section(run, effort, banks):
@@ -377,7 +365,7 @@ def ablation_section(run, effort, banks):
         "What each part is worth",
         paragraphs(
             f"Geometric mean (worst) of variance over the oracle's with one part off; {effort.ablation} repetitions.\n"
-            "Teams, margin and insurance cost something here: they are there for sparse rewards (results/trust.md).",
+            "Teams, unseen events and few trajectories cost something here: they are for sparse rewards.",
             lines,
         ),
     )

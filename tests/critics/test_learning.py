@@ -295,13 +295,12 @@ class TestLearner:
         assert errors[1] < errors[0] / 2
 
 
-def test_teams_with_the_same_critic_have_the_error_of_teams_without(monkeypatch):
+def test_teams_with_the_same_critic_have_the_error_of_teams_without():
     """Means of each step that are the same in all teams are estimated once, not once for each team."""
-    monkeypatch.setattr("rido.strategies.adaptive._LEARNING_PILOT", 1.0)  # so that both have the same trajectories
     rewards = np.random.default_rng(1).normal(size=(200, 10))
     errors = []
     for cross_fitted in (False, True):
-        strategy = rido.Adaptive(horizon=10, budget=400, gamma=0.9)
+        strategy = rido.Adaptive(horizon=10, budget=400, gamma=0.9, settings={"learning_pilot": 1.0})
         strategy.divide(cross_fitted=cross_fitted)
         schedule = strategy.ask()
         strategy.tell(rido.Trajectories(rewards[: schedule.trajectories], schedule.lengths))

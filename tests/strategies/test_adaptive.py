@@ -80,7 +80,7 @@ def test_nothing_varies_nothing_breaks():
     assert "same rewards" in strategy.warnings()[0]
 
 
-def test_early_ends_take_few_rounds_and_the_whole_budget():
+def test_early_ends_take_few_rounds_and_the_budget():
     """One step in ten ends the trajectory: full-length plans cost a fiftieth of what they may."""
     rng = np.random.default_rng(0)
     strategy = Adaptive(horizon=500, budget=20_000, gamma=1.0)
@@ -90,8 +90,8 @@ def test_early_ends_take_few_rounds_and_the_whole_budget():
         steps = np.minimum(rng.geometric(0.1, schedule.trajectories), schedule.lengths)
         strategy.tell(Trajectories(np.ones((steps.size, 500)), schedule.lengths, steps))
         rounds += 1
-    assert strategy.spent == 20_000
-    assert rounds < 500
+    assert strategy.spent > 20_000 - 500  # what pays for no full-length trajectory is left
+    assert rounds < 300
 
 
 def test_a_reset_price_makes_trajectories_fewer():
@@ -133,7 +133,7 @@ def test_unbiased_estimate_is_the_mean_of_the_halves():
         strategy.tell(batch)
         halves[which].update(batch)
     values = [Estimate.from_moments(half) for half in halves]
-    assert strategy.spent == 601
+    assert strategy.spent in (600, 601)
     assert strategy.estimate().value == pytest.approx((values[0].value + values[1].value) / 2)
     assert strategy.estimate().standard_error > 0
     other = Adaptive(horizon=12, budget=601, gamma=0.95, unbiased=True)

@@ -6,8 +6,8 @@
     estimate is the plain mean of the teams' own. So no count depends on the rewards that it averages, and the
     estimate has no noticeable bias.
 3.  **Phases.** Each phase adds a third of what was spent so far, so that mistakes of the first plans stay small. Its
-    plan comes from :mod:`rido.strategies.planning`: full-length trajectories, unless others have shown on held-out
-    trajectories that they are better.
+    plan comes from :mod:`rido.strategies.planning`: full-length trajectories, unless the other teams show that cuts
+    are safe.
 4.  **Hedge.** Where trajectories are cut, a small part of each phase has full length all the same, so that a plan
     that was wrong is found out.
 """
@@ -49,7 +49,7 @@ class Adaptive(Strategy):
     Args:
         horizon: number of time steps T.
         budget: transitions to spend, at least two full trajectories (six if ``unbiased``). What is left when it pays
-            for no full trajectory is spent on shorter ones only where they surely help.
+            for no full trajectory is spent on shorter ones only where plans cut trajectories anyway.
         gamma: discount factor in (0, 1].
         unbiased: plan each half of the data once, from the other half's pilot, which makes the estimate exactly
             unbiased. What early ends leave unspent after the pilot stays unspent.
