@@ -31,6 +31,7 @@ from strangers_table import GROUPS
 
 ROOT = Path(__file__).resolve().parents[1]
 POLICIES = ("random", "rule")
+ALONE = "without its package"  # what rido says to the id alone, which most packages register only when imported
 VERDICTS = ("right", "refused", "warned", "WRONG", "crashed", "the loop fails")
 TRAJECTORIES = 30  # worth of transitions of rido, and of the loop
 SECONDS = 0.5  # of the loop, from which on there are fewer trajectories
@@ -229,6 +230,16 @@ def judge(case):
     return ("warned", f"{said}; {result.warnings[0]}") if result.warnings else ("WRONG", said)
 
 
+def alone(name):
+    from rido.simulators.opening import find_spec
+
+    try:
+        find_spec(name)
+    except (ValueError, ImportError) as error:
+        return "prefix named" if f":{name}" in str(error).replace(f"'package:{name}'", "") else "refused", str(error)
+    return "right", "registered by an entry point"
+
+
 def one_line(error):
     return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
 
@@ -238,6 +249,10 @@ def play_group(group, cells, only):
     warnings.filterwarnings("ignore")
     done = {(cell["package"], cell["id"], cell["policy"]) for cell in read(cells)}
     signal.signal(signal.SIGPROF, stop)
+    for package in GROUPS[group].packages:  # before one of them is imported
+        for name in package.ids.split() if package.module and not only else ():
+            if (package.name, name, ALONE) not in done:
+                note(cells, group, package.name, name, ALONE, *alone(name.partition("?")[0]))
     for package in GROUPS[group].packages:
         for name in package.ids.split():
             for policy in POLICIES:
@@ -271,7 +286,9 @@ def read(cells):
     """The last word on each id and policy, in the order of the table."""
     lines = Path(cells).read_text().splitlines() if Path(cells).exists() else []
     found = {(cell["package"], cell["id"], cell["policy"]): cell for cell in map(json.loads, lines)}
-    every = [(one.name, name, policy) for one in packages() for name in one.ids.split() for policy in POLICIES]
+    every = [
+        (one.name, name, policy) for one in packages() for name in one.ids.split() for policy in (*POLICIES, ALONE)
+    ]
     return [found[key] for key in every if key in found]
 
 
@@ -347,6 +364,12 @@ def page(cells, before):
     for label, found in (("before, ", before), ("", cells)):
         for policy in POLICIES if found else ():
             lines.append(f"| {label}{policy} | {' | '.join(map(str, counts(found, policy)))} |")
+    for label, found in (("Before: of", before), ("Of", cells)):
+        told = Counter(cell["verdict"] for cell in found if cell["policy"] == ALONE)
+        if told:
+            right, named = told["right"], told["prefix named"]
+            text = f"{label} {told.total()} ids given without their package {right} work and {named} are answered with "
+            lines += ["", text + "the module that registers them."]
     by_id = {}
     for cell in cells:
         by_id.setdefault((cell["package"], cell["id"]), {})[cell["policy"]] = cell
