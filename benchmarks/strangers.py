@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 from strangers_rules import jax_random, jax_rule, rule
-from strangers_table import GROUPS
+from strangers_table import GROUPS, NOTES
 
 ROOT = Path(__file__).resolve().parents[1]
 POLICIES = ("random", "rule")
@@ -45,10 +45,16 @@ class TooSlow(BaseException):
 
 
 def wide_or_narrow_reset(env, seed):
-    try:
-        return env.reset(seed=seed)
-    except (ValueError, OverflowError, TypeError):
-        return env.reset(seed=seed & 0x7FFFFFFF)
+    """Reset with the seed, or with its lower 31 bits where the first wide seed shows that no more are taken."""
+    if not any(env is one for one in NARROW):
+        try:
+            return env.reset(seed=seed)
+        except (ValueError, OverflowError, TypeError):
+            NARROW.append(env)
+    return env.reset(seed=seed & 0x7FFFFFFF)
+
+
+NARROW = []
 
 
 def play(env, act, seed, length):
@@ -247,7 +253,7 @@ def one_line(error):
 def play_group(group, cells, only):
     """Runs in the environment of a group: does what is not in the cells file yet."""
     warnings.filterwarnings("ignore")
-    done = {(cell["package"], cell["id"], cell["policy"]) for cell in read(cells)}
+    done = {(cell["package"], cell["id"], cell["policy"]) for cell in read(cells) if cell["verdict"] != "begun"}
     signal.signal(signal.SIGPROF, stop)
     for package in GROUPS[group].packages:  # before one of them is imported
         for name in package.ids.split() if package.module and not only else ():
@@ -370,6 +376,12 @@ def page(cells, before):
             right, named = told["right"], told["prefix named"]
             text = f"{label} {told.total()} ids given without their package {right} work and {named} are answered with "
             lines += ["", text + "the module that registers them."]
+    lines += ["", "## What is not right", "", "| id | policy | verdict | |", "|---|---|---|---|"]
+    for cell in cells:
+        if cell["policy"] in POLICIES and cell["verdict"] != "right":
+            note = next((f" ({text})" for start, text in NOTES.items() if cell["id"].startswith(start)), "")
+            how = cell["how"].replace("|", "/") + note
+            lines.append(f"| {cell['id']} | {cell['policy']} | {cell['verdict']} | {how} |")
     by_id = {}
     for cell in cells:
         by_id.setdefault((cell["package"], cell["id"]), {})[cell["policy"]] = cell
@@ -378,8 +390,10 @@ def page(cells, before):
         if rows:
             lines += ["", f"## {package.name}", "", "| id | random | rule |", "|---|---|---|"]
         for name, pair in rows.items():
-            texts = [f"{pair[p]['verdict']}: {pair[p]['how']}" if p in pair else "" for p in POLICIES]
-            lines.append(f"| {name} | {' | '.join(text.replace('|', '/') for text in texts)} |")
+            shown = [
+                pair[p]["how" if pair[p]["verdict"] == "right" else "verdict"] if p in pair else "" for p in POLICIES
+            ]
+            lines.append(f"| {name} | {' | '.join(shown)} |")
     lines += ["", "## Installation", ""]
     lines += [f"- {group}: `pip install {line}`" for group, one in GROUPS.items() for line in one.pip]
     return "\n".join(lines) + "\n"
