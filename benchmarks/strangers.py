@@ -370,6 +370,9 @@ def page(cells, before):
     for label, found in (("before, ", before), ("", cells)):
         for policy in POLICIES if found else ():
             lines.append(f"| {label}{policy} | {' | '.join(map(str, counts(found, policy)))} |")
+    if before:
+        lines += ["", "The earlier version was tried on fewer of these ids. What it got wrong:", ""]
+        lines += [f"- {c['id']}, {c['policy']}: {c['how']}" for c in before if c["verdict"] in ("WRONG", "crashed")]
     for label, found in (("Before: of", before), ("Of", cells)):
         told = Counter(cell["verdict"] for cell in found if cell["policy"] == ALONE)
         if told:
