@@ -29,7 +29,6 @@ import numpy as np
 from strangers_rules import jax_random, jax_rule, rule
 from strangers_table import GROUPS, NOTES
 
-ROOT = Path(__file__).resolve().parents[1]
 POLICIES = ("random", "rule")
 ALONE = "without its package"  # what rido says to the id alone, which most packages register only when imported
 VERDICTS = ("right", "refused", "warned", "WRONG", "crashed", "the loop fails")
@@ -41,7 +40,9 @@ FAR = 4.0  # standard errors
 
 
 class TooSlow(BaseException):
-    pass
+    @staticmethod
+    def stop(*_):
+        raise TooSlow
 
 
 def wide_or_narrow_reset(env, seed):
@@ -91,7 +92,7 @@ JITTED = {}
 
 
 class Case:
-    """One id with one policy: how it is made for rido and for the loop."""
+    """One id with one policy."""
 
     def __init__(self, package, name, policy):
         self.package, self.policy = package, policy
@@ -254,7 +255,7 @@ def play_group(group, cells, only):
     """Runs in the environment of a group: does what is not in the cells file yet."""
     warnings.filterwarnings("ignore")
     done = {(cell["package"], cell["id"], cell["policy"]) for cell in read(cells) if cell["verdict"] != "begun"}
-    signal.signal(signal.SIGPROF, stop)
+    signal.signal(signal.SIGPROF, TooSlow.stop)
     for package in GROUPS[group].packages:  # before one of them is imported
         for name in package.ids.split() if package.module and not only else ():
             if (package.name, name, ALONE) not in done:
@@ -276,10 +277,6 @@ def play_group(group, cells, only):
                 finally:
                     signal.setitimer(signal.ITIMER_PROF, 0)
                 note(cells, group, package.name, name, policy, verdict, how, time.process_time() - started)
-
-
-def stop(*_):
-    raise TooSlow
 
 
 def note(cells, group, package, name, policy, verdict, how, seconds=0.0):
@@ -334,7 +331,9 @@ def main():
     parser.add_argument("--cells", required=True, help="file of results, which a later run goes on with")
     parser.add_argument("--groups", nargs="*", default=[g for g in GROUPS if GROUPS[g].pip], choices=GROUPS)
     parser.add_argument("--only", default="", help="one id or package")
-    parser.add_argument("--source", default=ROOT / "src", help="src of the version of rido")
+    parser.add_argument(
+        "--source", default=Path(__file__).resolve().parents[1] / "src", help="src of the version of rido"
+    )
     parser.add_argument("--before", default="", help="cells of an earlier version, whose counts the page shows too")
     parser.add_argument("--output", default="", help="the page")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
@@ -351,11 +350,6 @@ def main():
         )
 
 
-def counts(cells, policy):
-    found = Counter(cell["verdict"] for cell in cells if cell["policy"] == policy)
-    return [found[verdict] for verdict in VERDICTS]
-
-
 def page(cells, before):
     command = "python benchmarks/strangers.py --environments DIR --cells FILE --output results/strangers.md"
     lines = [
@@ -369,7 +363,8 @@ def page(cells, before):
     lines += [f"| ids | {' | '.join(VERDICTS)} |", "|---" * (len(VERDICTS) + 1) + "|"]
     for label, found in (("before, ", before), ("", cells)):
         for policy in POLICIES if found else ():
-            lines.append(f"| {label}{policy} | {' | '.join(map(str, counts(found, policy)))} |")
+            told = Counter(cell["verdict"] for cell in found if cell["policy"] == policy)
+            lines.append(f"| {label}{policy} | {' | '.join(str(told[verdict]) for verdict in VERDICTS)} |")
     if before:
         lines += ["", "The earlier version was tried on fewer of these ids. What it got wrong:", ""]
         lines += [f"- {c['id']}, {c['policy']}: {c['how']}" for c in before if c["verdict"] in ("WRONG", "crashed")]
