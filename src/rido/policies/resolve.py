@@ -104,7 +104,7 @@ def resolve_policy(
             return FunctionPolicy(policy, action_space)
         if callable(getattr(policy, "predict", None)):
             if is_recurrent(policy.predict) and takes_batches(policy.predict):
-                return RecurrentFunctionPolicy(policy.predict, **spaces)
+                return RecurrentFunctionPolicy(policy.predict, observation_space, action_space)
             return PredictPolicy(policy, action_space, deterministic=deterministic)
     raise ValueError(
         "policy must be a callable, 'random', 'module:attribute', a torch module, an object with predict(), an SB3 "
