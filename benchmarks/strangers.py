@@ -286,7 +286,6 @@ def note(cells, group, package, name, policy, verdict, how, seconds=0.0):
 
 
 def read(cells):
-    """The last word on each id and policy, in the order of the table."""
     lines = Path(cells).read_text().splitlines() if Path(cells).exists() else []
     found = {(cell["package"], cell["id"], cell["policy"]): cell for cell in map(json.loads, lines)}
     every = [
