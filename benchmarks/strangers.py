@@ -27,10 +27,10 @@ from pathlib import Path
 
 import numpy as np
 from strangers_rules import jax_random, jax_rule, rule
-from strangers_table import GROUPS
+from strangers_table import GROUPS, NOTES
 
-ROOT = Path(__file__).resolve().parents[1]
 POLICIES = ("random", "rule")
+ALONE = "without its package"  # what rido says to the id alone, which most packages register only when imported
 VERDICTS = ("right", "refused", "warned", "WRONG", "crashed", "the loop fails")
 TRAJECTORIES = 30  # worth of transitions of rido, and of the loop
 SECONDS = 0.5  # of the loop, from which on there are fewer trajectories
@@ -40,14 +40,22 @@ FAR = 4.0  # standard errors
 
 
 class TooSlow(BaseException):
-    pass
+    @staticmethod
+    def stop(*_):
+        raise TooSlow
 
 
 def wide_or_narrow_reset(env, seed):
-    try:
-        return env.reset(seed=seed)
-    except (ValueError, OverflowError, TypeError):
-        return env.reset(seed=seed & 0x7FFFFFFF)
+    """Reset with the seed, or with its lower 31 bits where the first wide seed shows that no more are taken."""
+    if not any(env is one for one in NARROW):
+        try:
+            return env.reset(seed=seed)
+        except (ValueError, OverflowError, TypeError):
+            NARROW.append(env)
+    return env.reset(seed=seed & 0x7FFFFFFF)
+
+
+NARROW = []
 
 
 def play(env, act, seed, length):
@@ -84,7 +92,7 @@ JITTED = {}
 
 
 class Case:
-    """One id with one policy: how it is made for rido and for the loop."""
+    """One id with one policy."""
 
     def __init__(self, package, name, policy):
         self.package, self.policy = package, policy
@@ -229,6 +237,16 @@ def judge(case):
     return ("warned", f"{said}; {result.warnings[0]}") if result.warnings else ("WRONG", said)
 
 
+def alone(name):
+    from rido.simulators.opening import find_spec
+
+    try:
+        find_spec(name)
+    except (ValueError, ImportError) as error:
+        return "prefix named" if f":{name}" in str(error).replace(f"'package:{name}'", "") else "refused", str(error)
+    return "right", "registered by an entry point"
+
+
 def one_line(error):
     return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
 
@@ -236,8 +254,12 @@ def one_line(error):
 def play_group(group, cells, only):
     """Runs in the environment of a group: does what is not in the cells file yet."""
     warnings.filterwarnings("ignore")
-    done = {(cell["package"], cell["id"], cell["policy"]) for cell in read(cells)}
-    signal.signal(signal.SIGPROF, stop)
+    done = {(cell["package"], cell["id"], cell["policy"]) for cell in read(cells) if cell["verdict"] != "begun"}
+    signal.signal(signal.SIGPROF, TooSlow.stop)
+    for package in GROUPS[group].packages:  # before one of them is imported
+        for name in package.ids.split() if package.module and not only else ():
+            if (package.name, name, ALONE) not in done:
+                note(cells, group, package.name, name, ALONE, *alone(name.partition("?")[0]))
     for package in GROUPS[group].packages:
         for name in package.ids.split():
             for policy in POLICIES:
@@ -257,10 +279,6 @@ def play_group(group, cells, only):
                 note(cells, group, package.name, name, policy, verdict, how, time.process_time() - started)
 
 
-def stop(*_):
-    raise TooSlow
-
-
 def note(cells, group, package, name, policy, verdict, how, seconds=0.0):
     cell = dict(group=group, package=package, id=name, policy=policy, verdict=verdict, how=how, s=round(seconds, 1))
     with Path(cells).open("a") as file:
@@ -268,10 +286,11 @@ def note(cells, group, package, name, policy, verdict, how, seconds=0.0):
 
 
 def read(cells):
-    """The last word on each id and policy, in the order of the table."""
     lines = Path(cells).read_text().splitlines() if Path(cells).exists() else []
     found = {(cell["package"], cell["id"], cell["policy"]): cell for cell in map(json.loads, lines)}
-    every = [(one.name, name, policy) for one in packages() for name in one.ids.split() for policy in POLICIES]
+    every = [
+        (one.name, name, policy) for one in packages() for name in one.ids.split() for policy in (*POLICIES, ALONE)
+    ]
     return [found[key] for key in every if key in found]
 
 
@@ -311,7 +330,9 @@ def main():
     parser.add_argument("--cells", required=True, help="file of results, which a later run goes on with")
     parser.add_argument("--groups", nargs="*", default=[g for g in GROUPS if GROUPS[g].pip], choices=GROUPS)
     parser.add_argument("--only", default="", help="one id or package")
-    parser.add_argument("--source", default=ROOT / "src", help="src of the version of rido")
+    parser.add_argument(
+        "--source", default=Path(__file__).resolve().parents[1] / "src", help="src of the version of rido"
+    )
     parser.add_argument("--before", default="", help="cells of an earlier version, whose counts the page shows too")
     parser.add_argument("--output", default="", help="the page")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
@@ -328,11 +349,6 @@ def main():
         )
 
 
-def counts(cells, policy):
-    found = Counter(cell["verdict"] for cell in cells if cell["policy"] == policy)
-    return [found[verdict] for verdict in VERDICTS]
-
-
 def page(cells, before):
     command = "python benchmarks/strangers.py --environments DIR --cells FILE --output results/strangers.md"
     lines = [
@@ -346,7 +362,23 @@ def page(cells, before):
     lines += [f"| ids | {' | '.join(VERDICTS)} |", "|---" * (len(VERDICTS) + 1) + "|"]
     for label, found in (("before, ", before), ("", cells)):
         for policy in POLICIES if found else ():
-            lines.append(f"| {label}{policy} | {' | '.join(map(str, counts(found, policy)))} |")
+            told = Counter(cell["verdict"] for cell in found if cell["policy"] == policy)
+            lines.append(f"| {label}{policy} | {' | '.join(str(told[verdict]) for verdict in VERDICTS)} |")
+    if before:
+        lines += ["", "The earlier version was tried on fewer of these ids. What it got wrong:", ""]
+        lines += [f"- {c['id']}, {c['policy']}: {c['how']}" for c in before if c["verdict"] in ("WRONG", "crashed")]
+    for label, found in (("Before: of", before), ("Of", cells)):
+        told = Counter(cell["verdict"] for cell in found if cell["policy"] == ALONE)
+        if told:
+            right, named = told["right"], told["prefix named"]
+            text = f"{label} {told.total()} ids given without their package {right} work and {named} are answered with "
+            lines += ["", text + "the module that registers them."]
+    lines += ["", "## What is not right", "", "| id | policy | verdict | |", "|---|---|---|---|"]
+    for cell in cells:
+        if cell["policy"] in POLICIES and cell["verdict"] != "right":
+            note = next((f" ({text})" for start, text in NOTES.items() if cell["id"].startswith(start)), "")
+            how = cell["how"].replace("|", "/") + note
+            lines.append(f"| {cell['id']} | {cell['policy']} | {cell['verdict']} | {how} |")
     by_id = {}
     for cell in cells:
         by_id.setdefault((cell["package"], cell["id"]), {})[cell["policy"]] = cell
@@ -355,8 +387,10 @@ def page(cells, before):
         if rows:
             lines += ["", f"## {package.name}", "", "| id | random | rule |", "|---|---|---|"]
         for name, pair in rows.items():
-            texts = [f"{pair[p]['verdict']}: {pair[p]['how']}" if p in pair else "" for p in POLICIES]
-            lines.append(f"| {name} | {' | '.join(text.replace('|', '/') for text in texts)} |")
+            shown = [
+                pair[p]["how" if pair[p]["verdict"] == "right" else "verdict"] if p in pair else "" for p in POLICIES
+            ]
+            lines.append(f"| {name} | {' | '.join(shown)} |")
     lines += ["", "## Installation", ""]
     lines += [f"- {group}: `pip install {line}`" for group, one in GROUPS.items() for line in one.pip]
     return "\n".join(lines) + "\n"

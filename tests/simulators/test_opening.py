@@ -88,7 +88,7 @@ def test_an_id_that_an_installed_package_registers_gets_the_prefix(tmp_path, mon
     ("module", "wrapper"),
     [
         ("jumanji.environments.routing.snake.env", "jumanji.wrappers.JumanjiToGymWrapper"),
-        ("dm_control.rl.control", "shimmy.DmControlCompatibilityV0"),
+        ("dm_env._environment", "shimmy.DmControlCompatibilityV0"),
         ("gym.core", "shimmy.GymV26CompatibilityV0"),
     ],
 )

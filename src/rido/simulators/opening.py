@@ -20,7 +20,6 @@ _MOST_SINGLE = 16  # default number of environments: with more, the policy's tim
 _MOST_VECTORISED = 256  # default number of rows of a vectorised environment
 _WRAPPERS = {  # by the module of other kinds of environments
     "jumanji.": "jumanji.wrappers.JumanjiToGymWrapper",
-    "dm_control.": "shimmy.DmControlCompatibilityV0",
     "dm_env.": "shimmy.DmControlCompatibilityV0",
     "gym.": "shimmy.GymV26CompatibilityV0",
 }
@@ -119,10 +118,8 @@ def refuse_others(env: Any) -> None:
     name, modules = type(env).__name__, [base.__module__ for base in type(env).__mro__]
     for beginning, wrapper in _WRAPPERS.items():
         if any(module.startswith(beginning) for module in modules) and not isinstance(env, gym.Env):
-            raise ValueError(
-                f"env must be a Gymnasium environment, got {name} of {beginning.rstrip('.')}: give a function that "
-                f"makes {wrapper}(env)"
-            )
+            made = f"give a function that makes {wrapper}(env)"
+            raise ValueError(f"env must be a Gymnasium environment, got {name} of {beginning.rstrip('.')}: {made}")
     if hasattr(env, "possible_agents") or any(module.startswith("pettingzoo.") for module in modules):
         raise ValueError(
             f"env must have one agent, got the multi-agent environment {name}, which is out of scope: wrap it as a "
