@@ -60,7 +60,7 @@ def shown(value: Any) -> str:
 
 def number(value: Any) -> float:
     """Returns a real number as a float; NaN for everything else."""
-    if isinstance(value, (str, bytes, bytearray)) or getattr(value, "ndim", 0):
+    if isinstance(value, (str, bytes, bytearray)) or getattr(value, "ndim", 0) != 0:
         return np.nan
     try:
         return float(value)

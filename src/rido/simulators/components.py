@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
+
 TransitionFunction = Callable[[Any, Any, Any, Any, Mapping[str, Any]], Mapping[str, float]]
 """A function of observation, action, reward, next observation and info that returns numbers by their names."""
 
@@ -27,7 +29,7 @@ class ComponentError(ValueError):
 
 def check_names(names: Iterable[Any]) -> tuple[str, ...]:
     """Returns the names of components if they are different texts that can be shown."""
-    found = tuple(names)
+    found = tuple(checks.instance("components", names, Sequence))
     for name in found:
         if not isinstance(name, str) or not name.strip() or not name.isprintable() or name == ALL:
             raise ValueError(f"components must have names of printable characters other than {ALL!r}, got {name!r:.80}")
