@@ -251,7 +251,7 @@ def problems(words: list[str]) -> tuple[int | None, list[str]]:
     if "--json" in words:
         try:
             content = json.loads(result.stdout)
-            if result.exit_code != 0 and result.stderr != f"rido: {content['error']}\n":
+            if not done and result.stderr != f"rido: {content['error']}\n":
                 found.append("a JSON error that is not the line")
         except (ValueError, KeyError):
             found.append("output that is not one JSON object")

@@ -32,9 +32,11 @@ def check_names(names: Iterable[Any]) -> tuple[str, ...]:
     found = tuple(checks.instance("components", names, Sequence))
     for name in found:
         if not isinstance(name, str) or not name.strip() or not name.isprintable() or name == ALL:
-            raise ValueError(f"components must have names of printable characters other than {ALL!r}, got {name!r:.80}")
+            raise ValueError(
+                f"components must have names of printable characters other than {ALL!r}, got {checks.shown(name)}"
+            )
     if len(set(found)) < len(found):
-        raise ValueError(f"components must have different names, got {found!r:.200}")
+        raise ValueError(f"components must have different names, got {checks.shown(found)}")
     return found
 
 

@@ -210,7 +210,7 @@ class SingleEnvironments(Environments):
                 observation, reward, terminated[row], truncated[row], info = result
                 if reader is not None:
                     reward = reader.read(before, actions[row], reward, observation, info)
-                rewards[row] = reward
+                rewards[row] = reward[0] if type(reward) is np.ndarray and reward.shape == (1,) else reward
                 if type(observation) is np.ndarray and observation.shape == self._shape:  # nearly always
                     self._batch[slot] = observation
                 else:
