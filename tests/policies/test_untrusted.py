@@ -63,7 +63,7 @@ def _pickles():
     yield pickle.dumps(Asks(np.random.SeedSequence, 1))
 
 
-@pytest.mark.parametrize("content", _pickles())
+@pytest.mark.parametrize("content", list(_pickles()))
 def test_pickles_allocate_no_more_than_they_have(content):
     error, size = peak(unpickle, content, Path("a.pkl"), trust=False)
     assert len(content) < 300 and size < 2**20, error
