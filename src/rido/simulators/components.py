@@ -47,7 +47,7 @@ def check_components(components: Any) -> tuple[str, ...] | TransitionFunction | 
         return given
     if isinstance(components, str) or not isinstance(components, Iterable):
         raise ValueError(
-            f'components must be names in info, such as ("cost",), or a function of the transition, got {components!r}'
+            f'components must be names in info, such as ("cost",), or a function of the transition, got {checks.shown(components)}'
         )
     names = check_names(components)
     if not names:

@@ -268,8 +268,8 @@ class Programs:
         policy = self._policy.bind(arrays)
         try:
             return policy(observation, key=key) if self._policy.draws else policy(observation)
-        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
-            found = str(error).partition("\n")[0]
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise ValueError(f"policy must be written with jax.numpy, but it raised {found}") from error
 
     def _value(self, task: Task, observations: Tree, taken: jax.Array) -> jax.Array:
