@@ -52,6 +52,7 @@ _WORDS = {
     "trajectories": ("rewards",),
     "flat": ("rewards",),
     "tasks": ("task",),
+    "path": ("suite",),
 }
 
 

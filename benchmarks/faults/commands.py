@@ -101,10 +101,35 @@ def make_files(folder: Path) -> dict[str, list[str]]:
         (folder / f"folder.{suffix}").mkdir()
         (folder / f"empty.{suffix}").write_bytes(b"")
         (folder / f"text.{suffix}").write_text("neither a zip\nnor numbers")
+    texts = {"good": "1\n2\n3\n", "big": "1e308\n-1e308\n1e308\n", "same": "1e308\n1e308\n", "tiny": "5e-324\n0\n"}
+    texts |= {"seeds": "seed,return\n1,2\n2,3\n", "nan": "nan\n1\n", "odd": "=1+1,@x\n", "huge": f"{'9' * 400}\n1\n"}
+    for name, text in texts.items():
+        (folder / f"{name}-results.csv").write_text(text)
+    (folder / "big-results.json").write_text("[1e308, -1e308, 1.7e308]")
+    task = '[tasks.a]\nenv = "Pendulum-v1"\ngamma = 0.9\nhorizon = 5\n'
+    policies = '[policies]\na = "random"\nb = "rido:pendulum"\n'
+    suites = {
+        "good": "budget = 100\n" + task + policies,
+        "no-budget": task + policies,
+        "no-task": "budget = 9\n" + policies,
+    }
+    suites |= {
+        "kwargs": "budget = 100\n" + task + "env_kwargs = 3\n" + policies,
+        "text": 'budget = "x"\n' + task + policies,
+    }
+    suites |= {
+        "reference": "budget = 100\n" + task + "reference = 3\n" + policies,
+        "list": "budget = 1\ntasks = []\npolicies = 2",
+    }
+    suites |= {"number": "budget = 100\n" + task + "[policies]\na = 1\nb = 2.5\n", "deep": "a = " + "[" * 5000}
+    for name, text in suites.items():
+        (folder / f"{name}-suite.toml").write_text(text)
     found = [str(path) for path in sorted(folder.rglob("*")) if path.name != "vecnormalize.pkl"]
     agents = [path for path in found if path.endswith((".zip", ".npz"))]
     runs = [path for path in found if path.endswith(".rido")]
-    return {"agents": agents, "good": [str(good), str(npz)], "runs": runs, "all": found}
+    kinds = {kind: [path for path in found if f"-{kind}." in path] for kind in ("results", "suite")}
+    agents_and_runs = {"results": kinds["results"], "suites": kinds["suite"]}
+    return {**agents_and_runs, "agents": agents, "good": [str(good), str(npz)], "runs": runs, "all": found}
 
 
 def command(random: Random, files: dict[str, list[str]], folder: Path) -> list[str]:
@@ -125,7 +150,9 @@ def command(random: Random, files: dict[str, list[str]], folder: Path) -> list[s
 
     policy = random.choice([pick(POLICIES, 0.3), file("agents"), file("good")])
     kind = random.choice(
-        ["evaluate"] * 10 + ["compare", "compare", "study", "plan", "plan", "report", "reproduce", "envs", "junk"]
+        ["evaluate"] * 10
+        + ["compare", "compare", "results", "results", "suite", "study", "plan", "plan", "report", "reproduce"]
+        + ["card", "envs", "junk"]
     )
     if kind == "evaluate":
         words = [random.choice(ENVS[:5] if random.random() < 0.8 else ENVS), "--policy", policy]
@@ -162,6 +189,25 @@ def command(random: Random, files: dict[str, list[str]], folder: Path) -> list[s
             report=[str(folder / "a.html"), "/", "a\0b"],
             markdown=["-", str(folder / "a.md"), "/"],
         )
+    elif kind == "results":
+        words = [
+            "--results",
+            *random.choices([*files["results"], file("all"), "/", "a=x.csv", ""], k=random.randint(1, 3)),
+        ]
+        words += options(
+            0.3, tolerance=NUMBERS, confidence=["0.9", "1", "x"], gate=["better", "x"], baseline=["big", "a"]
+        )
+        kind = "compare"
+    elif kind == "suite":
+        words = [random.choice([*files["suites"], file("all"), "/"]), "--output", str(folder / "suite"), "--no-page"]
+        words += options(
+            0.1, workers=["1", "0", "x"], num_envs=COUNTS, simulator=["gymnasium", "x"], step_timeout=["0"]
+        )
+    elif kind == "card":
+        words = [
+            file("runs"),
+            *options(0.3, name=["a", "\udcff", "a\nb"], output=["/", str(folder / "card.md"), "a\0b"]),
+        ]
     elif kind == "study":
         words = [random.choice(ENVS), "--budget", pick(BUDGETS), "--gamma", pick(GAMMAS), "--horizon", pick(HORIZONS)]
         words += ["--bank", pick(["5", "1", "x"]), "--repetitions", pick(["2", "0", "x"])]
@@ -205,7 +251,7 @@ def problems(words: list[str]) -> tuple[int | None, list[str]]:
     if "--json" in words:
         try:
             content = json.loads(result.stdout)
-            if result.exit_code != 0 and result.stderr != f"rido: {content['error']}\n":
+            if not done and result.stderr != f"rido: {content['error']}\n":
                 found.append("a JSON error that is not the line")
         except (ValueError, KeyError):
             found.append("output that is not one JSON object")

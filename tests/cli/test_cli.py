@@ -240,7 +240,7 @@ def test_ctrl_c_ends_cleanly_and_the_same_command_goes_on(tmp_path):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=600)
-    assert (process.returncode, out, err) == (1, "", "rido: stopped; the same command resumes slow.rido\n")
+    assert (process.returncode, out, err) == (130, "", "rido: stopped; the same command resumes slow.rido\n")
     kept = pieces(tmp_path / "slow.rido")
     hurried = subprocess.run(
         [*command, "--json"], cwd=tmp_path, env={**os.environ, "HURRY": "1"}, capture_output=True, check=True

@@ -127,6 +127,44 @@ def test_an_environment_that_does_not_close_loses_nothing(folder):
     assert "it does not close" in done.stderr and done.stderr.count("\n") == 1
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+def test_a_reader_that_goes_away_ends_the_command_silently(tmp_path):
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with os.fdopen(theirs, "wb") as closed:
+        words = ["plan", "--budget", "200000", "--horizon", "20000", "--gamma", "0.9999", "--json"]
+        done = subprocess.run(command(*words), stdout=closed, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+IMPORTING = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+
+class Interrupts(MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name == MODULE:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+MODULE = sys.argv[1]
+sys.meta_path.insert(0, Interrupts())
+sys.argv[:2] = ["rido"]
+from rido.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT")
+@pytest.mark.parametrize("module", ["rido.core.checks", "gymnasium", "typer", "scipy.optimize"])
+def test_an_interrupt_while_modules_are_imported_gets_one_line(tmp_path, module):
+    words = ["evaluate", "Pendulum-v1", "--policy", "random", "--until", "1", "--time-budget", "60", "--gamma", "0.9"]
+    words = [sys.executable, "-c", IMPORTING, module, *words]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 130 and done.stdout == ""
+    assert done.stderr.startswith("rido: stopped") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
 def test_signals_say_what_was_saved(folder, number):
@@ -140,7 +178,7 @@ def test_signals_say_what_was_saved(folder, number):
         time.sleep(0.05)
     process.send_signal(getattr(signal, number))
     out, err = process.communicate(timeout=600)
-    assert (process.returncode, out, err) == (1, "", "rido: stopped; the same command resumes slow.rido\n")
+    assert (process.returncode, out, err) == (130, "", "rido: stopped; the same command resumes slow.rido\n")
 
 
 @pytest.mark.parametrize("module", [True, False])

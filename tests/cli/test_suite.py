@@ -53,6 +53,10 @@ def test_a_suite_is_run_and_resumed(file, tmp_path):
     assert (folder / "leaderboard.html").read_bytes() == page
 
 
+def test_help_says_that_a_file_can_name_code():
+    assert "runs Python code" in " ".join(run("--help").output.replace("│", " ").split())
+
+
 def test_errors_are_one_line(file, tmp_path):
     file.write_text(SUITE.replace("0.9", "1.9"))
     found = run(file, "--no-page", "-o", tmp_path / "out")

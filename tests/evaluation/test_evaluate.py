@@ -212,7 +212,7 @@ def test_bad_settings_are_named(settings, message):
         (dict(policy=act), "policy must be None with a simulator of your own, got <function act .*: it acts by itself"),
         (dict(workers=2), r"workers must be 1 with a simulator of your own, got 2: let its rollout\(\) use several"),
         (dict(policy=np.zeros(3)), "policy must be None with a simulator of your own, got array"),
-        (dict(num_envs=-3), "num_envs must be None .*, got -3: set the simulator's attribute num_envs"),
+        (dict(num_envs=3), "num_envs must be None .*, got 3: set the simulator's attribute num_envs"),
         (dict(simulator="nonsense"), "simulator must be None .*, got 'nonsense': leave it out"),
         (dict(simulator=GymnasiumSimulator), "simulator must be None .*, got <class"),
         (dict(env_kwargs={"noise": 1}), "env_kwargs must be None .*, got {'noise': 1}: make the simulator with them"),

@@ -7,6 +7,8 @@ import re
 import numpy as np
 import pytest
 
+import rido
+import rido.envs
 from helpers import needs
 from rido import Task, Trajectories
 from rido.evaluation.suite_race import SuiteRace
@@ -67,6 +69,17 @@ def test_every_run_has_a_report(board, folder):
     for link in links:
         assert "<script" not in (folder / link).read_text()
     assert f"{board.value('step_9', 'b | c').value}" in "".join((folder / link).read_text() for link in links)
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "plain"])
+def test_names_in_the_csv_are_no_formulas(name):
+    tasks = {name: rido.Task("rido/LQG-v0", gamma=0.9, horizon=5)}
+    still = rido.envs.LinearPolicy(0.1)
+    board = rido.Suite(tasks, {name: still, "other": "random"}, budget=60).run(progress=False)
+    shown = name if name == "plain" else f"'{name}"
+    rows = list(csv.reader(io.StringIO(leaderboard_csv(board))))[1:]
+    assert {cell for row in rows for cell in row[:2]} == {shown, "other", ""}
+    assert any(float(cell) < 0 for row in rows for cell in row[2:] if cell)  # numbers stay numbers
 
 
 def test_the_csv_has_all_numbers(board):

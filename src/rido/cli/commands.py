@@ -58,9 +58,9 @@ class _Commands(TyperGroup):
                 fail(f'{text.removesuffix(".")} (see "{path} --help")', as_json=as_json)
         except typer.Abort:
             code = fail_with(Interrupted("stopped"), as_json=as_json)
-        except BrokenPipeError:  # as in "rido ... | head -1"; the status is that of a program that SIGPIPE ended
+        except BrokenPipeError:  # as in "rido ... | head -1"; the status is that of typer, where it prints
             drop_stdout()
-            code = 141
+            code = 1
         except SystemExit:  # completion in the shell
             raise
         except BaseException as error:

@@ -60,7 +60,7 @@ def shown(value: Any) -> str:
 
 def number(value: Any) -> float:
     """Returns a real number as a float; NaN for everything else."""
-    if isinstance(value, (str, bytes, bytearray)) or getattr(value, "ndim", 0):
+    if isinstance(value, (str, bytes, bytearray)) or getattr(value, "ndim", 0) != 0:
         return np.nan
     try:
         return float(value)
@@ -81,30 +81,45 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
     return whole
 
 
-def _real(requirement: str, holds: Callable[[float], bool]) -> Callable[[str, Any], float]:
-    """Returns a checker of numbers."""
+def _rule(requirement: str, convert: Callable[[Any], R | None]) -> Callable[[str, Any], R]:
+    """Returns a checker that returns what ``convert`` makes of a value, and refuses where that is None or an error."""
 
-    def check(name: str, value: Any) -> float:
-        if not holds(found := number(value)):
+    def check(name: str, value: Any) -> R:
+        try:
+            found = convert(value)
+        except Exception:
+            found = None
+        if found is None:
             raise ValueError(f"{name} must be {requirement}, got {shown(value)}")
         return found
 
-    check.__doc__ = f"Returns ``value`` as a float that is {requirement}."
     return check
+
+
+def _real(requirement: str, holds: Callable[[float], bool]) -> Callable[[str, Any], float]:
+    return _rule(requirement, lambda value: found if holds(found := number(value)) else None)
 
 
 discount = _real("in (0, 1]", lambda value: 0 < value <= 1)
 probability = _real("between 0 and 1", lambda value: 0 < value < 1)
 not_negative = _real("at least 0 and finite", lambda value: 0 <= value < np.inf)
-finite = _real("a finite number", np.isfinite)
 positive = _real("positive and finite", lambda value: 0 < value < np.inf)
-
-
-def flag(name: str, value: Any) -> bool:
-    """Returns ``value`` as a bool."""
-    if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, int) and value in (0, 1)):
-        raise ValueError(f"{name} must be True or False, got {shown(value)}")
-    return bool(value)
+finite = _real("a finite number", lambda value: abs(value) < np.inf)
+flag = _rule(
+    "True or False", lambda value: bool(value) if isinstance(value, (bool, int, np.bool_)) and value in (0, 1) else None
+)
+text: Callable[[str, Any], Any] = _rule("a text", lambda value: value if isinstance(value, str) else None)
+function: Callable[[str, Any], Any] = _rule("a function", lambda value: value if callable(value) else None)
+name_or_function: Callable[[str, Any], Any] = _rule(
+    "a name or a function", lambda value: value if isinstance(value, str) or callable(value) else None
+)
+path: Callable[[str, Any], Any] = _rule(
+    "a path", lambda value: value if isinstance(os.fspath(value), str) and b"\0" not in os.fsencode(value) else None
+)
+keywords: Callable[[str, Any], dict[str, Any]] = _rule(
+    "a dictionary of arguments by name",
+    lambda value: dict(value) if isinstance(value, Mapping) and all(isinstance(key, str) for key in value) else None,
+)
 
 
 def choice(name: str, value: Any, options: tuple[str, ...]) -> str:
@@ -122,13 +137,6 @@ def instance(name: str, value: Any, *kinds: type) -> Any:
     return value
 
 
-def function(name: str, value: Any) -> Callable[..., Any]:
-    """Returns ``value`` if it can be called."""
-    if not callable(value):
-        raise ValueError(f"{name} must be a function, got {shown(value)}")
-    return value  # type: ignore[no-any-return]
-
-
 def called(name: str, value: Callable[..., R], *arguments: Any, **settings: Any) -> R:
     """Calls a function that the user gave, and blames it for what it raises."""
     try:
@@ -139,41 +147,11 @@ def called(name: str, value: Callable[..., R], *arguments: Any, **settings: Any)
         raise ValueError(f"{name} must not raise an error, but raised {shown(error)}") from error
 
 
-def name_or_function(name: str, value: Any) -> Any:
-    """Returns ``value`` if it is a text or can be called."""
-    return value if isinstance(value, str) else function(name, value)
-
-
-def text(name: str, value: Any) -> str:
-    """Returns ``value`` if it is a text."""
-    return str(instance(name, value, str))
-
-
 def metric(name: str, value: Any) -> str | tuple[float, ...] | None:
     """Returns ``value`` if it is "scaled" or weights."""
-    return (
-        value
-        if value is None or (isinstance(value, str) and value == "scaled")
-        else tuple(finite_vector(name, value).tolist())
-    )
-
-
-def path(name: str, value: Any) -> str | os.PathLike[str]:
-    """Returns ``value`` if it can be the path of a file."""
-    try:
-        possible = isinstance(os.fspath(value), str) and b"\0" not in os.fsencode(value)
-    except (TypeError, ValueError):
-        possible = False
-    if not possible:
-        raise ValueError(f"{name} must be a path, got {shown(value)}")
-    return value  # type: ignore[no-any-return]
-
-
-def keywords(name: str, value: Any) -> dict[str, Any]:
-    """Returns ``value`` as a dictionary of keyword arguments."""
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"{name} must be a dictionary of arguments by name, got {shown(value)}")
-    return dict(value)
+    if value is None or (isinstance(value, str) and value == "scaled"):
+        return value
+    return tuple(finite_vector(name, value).tolist())
 
 
 def numbers(name: str, values: Any) -> NDArray[np.float64]:

@@ -114,7 +114,7 @@ class Trajectories:
 
     def counts(self, horizon: int) -> NDArray[np.int64]:
         """Returns how many of the trajectories are planned to take each step."""
-        return count_reached(self.lengths, checks.integer("horizon", horizon, least=1))
+        return count_reached(self.lengths, checks.integer("horizon", horizon, least=1, most=checks.MOST_STEPS))
 
     def __len__(self) -> int:
         return self.lengths.size

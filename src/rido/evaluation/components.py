@@ -29,7 +29,7 @@ from rido.strategies import Strategy
 
 def check_gammas(gamma: Any) -> tuple[float, ...]:
     """Returns one or several discount factors, if they are in (0, 1] and different."""
-    several = isinstance(gamma, (Sequence, np.ndarray)) and not isinstance(gamma, str)
+    several = isinstance(gamma, (Sequence, np.ndarray)) and not isinstance(gamma, str) and np.ndim(gamma) > 0
     found = tuple(checks.discount("gamma", one) for one in (gamma if several else (gamma,)))
     if not found or len(set(found)) < len(found):
         raise ValueError(f"gamma must be a discount factor or several different ones, got {gamma!r}")

@@ -59,8 +59,9 @@ def compare_results(
     """
     if isinstance(files, (str, Path)):
         raise ValueError(f"files must be a list of at least 2 files, got {str(files)!r}")
-    named = files
-    if not isinstance(files, Mapping):
+    if isinstance(files, Mapping):
+        named: Mapping[str, Any] = files
+    else:
         listed = checks.instance("files", files, list, tuple)
         named = named_policies([Path(checks.path("files", file)) for file in listed])
     if not 2 <= len(named) <= 100:

@@ -93,7 +93,8 @@ class Suite:
             content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            raise ValueError(f"suite must be a TOML file, got {path}: {reason}") from error
+            found = " ".join(f"{path}: {reason}".split())
+            raise ValueError(f"suite must be a TOML file, got {found}") from error
         if unknown := [key for key in content if key not in _KEYS]:
             raise ValueError(f"suite {path} must have {', '.join(_KEYS)} only, got {unknown[0]!r}")
         if missing := [key for key in ("budget", "tasks", "policies") if key not in content]:

@@ -18,6 +18,7 @@ from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import is_image_space
 
+from rido.core import checks
 from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, concatenate, count_reached
@@ -149,10 +150,12 @@ class EvalEnvs:
         elif callable(eval_env):
             self._make = eval_env
         else:
-            raise ValueError(f"eval_env must be an id, a function, an environment or a VecEnv, got {eval_env!r:.80}")
+            raise ValueError(
+                f"eval_env must be an id, a function, an environment or a VecEnv, got {checks.shown(eval_env)}"
+            )
         first = self._rows[0] if self._make is None else self._make()
         if not isinstance(first, gym.Env):
-            raise ValueError(f"eval_env must make a gymnasium.Env when it is called, got {first!r:.80}")
+            raise ValueError(f"eval_env must make a gymnasium.Env when it is called, got {checks.shown(first)}")
         self.name = environment_name(first)
         self.horizon, self.probed = _find_horizon(first, horizon, gamma)
         if self._make is not None:

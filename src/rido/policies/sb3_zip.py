@@ -113,7 +113,7 @@ def code_needed(path: str | Path) -> str | None:
 
 def _existing(path: str | Path) -> Path:
     path = Path(path)
-    if not path.is_file() and path.suffix != ".zip":
+    if not path.is_file() and path.name and path.suffix != ".zip":
         path = path.with_name(f"{path.name}.zip")
     if not path.is_file():
         raise ValueError(f"policy must be the path of an existing zip, got {path}")

@@ -13,10 +13,9 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 MOST_BYTES = 4 * 2**30
 """Bytes that the content of an archive may declare. The largest agents of the RL Baselines3 Zoo have 60 MB."""
@@ -41,33 +40,30 @@ _PLAIN: dict[str, set[str]] = {
 _CONTAINERS = (collections.OrderedDict, collections.deque, set, frozenset, slice, complex)
 
 
-def _empty_array(*_: Any) -> NDArray[Any]:
-    """In place of numpy's function, whose arguments could ask for any size: the content comes afterwards."""
-    return np.ndarray.__new__(np.ndarray, 0, "b")
-
-
 def _bit_generator(name: Any) -> Any:
     if isinstance(name, np.random.BitGenerator):
         return name
     found = name if isinstance(name, str) else name.__name__
-    return getattr(np.random, found)() if found in _BIT_GENERATORS else None
+    return getattr(np.random, found)() if found in _BIT_GENERATORS else None  # what it is for raises then
 
 
-def _scalar(dtype: np.dtype[Any], content: bytes) -> Any:
+def _scalar(dtype: np.dtype[Any], content: bytes = b"") -> Any:
     if len(content) != dtype.itemsize:
         raise ValueError(f"numbers must have {dtype.itemsize} bytes, got {len(content)}")
     return np.frombuffer(content, dtype)[0]
 
 
+# In place of functions whose arguments could ask for any size, or for a device that this machine does not have.
 _LIMITED: dict[str, Any] = {
-    "_reconstruct": _empty_array,
+    "_reconstruct": lambda *_: np.empty(0),  # the content comes afterwards
     "scalar": _scalar,
     "dtype": lambda *arguments: np.dtype(*arguments),  # a class would be refused
     "__randomstate_ctor": lambda name, *_: np.random.RandomState(_bit_generator(name)),
     "__generator_ctor": lambda name, *_: np.random.Generator(_bit_generator(name)),
-    "__bit_generator_ctor": lambda name: _bit_generator(name),
+    "__bit_generator_ctor": _bit_generator,
     "device": lambda *_: "cpu",
 }
+_BYTEARRAY = ("bytearray", "builtins bytearray", "__builtin__ bytearray")  # torch calls it with any size
 _PACKAGES = ("gymnasium.spaces", "torch.nn.modules", "torch.optim", "stable_baselines3", "sb3_contrib")
 
 
@@ -94,6 +90,8 @@ class _Unpickler(_InPython):  # type: ignore[misc]
     def __init__(self, content: bytes, path: Path, trust: bool) -> None:
         super().__init__(io.BytesIO(content))
         self._path, self._trust, self._size = path, trust, len(content)
+        if not trust:
+            self.dispatch = self.limited
 
     def load_bytearray8(self) -> None:
         """Allocate no more than there is, whatever length is declared."""
@@ -101,32 +99,23 @@ class _Unpickler(_InPython):  # type: ignore[misc]
         self.append(bytearray(self.read(min(size, self._size))))
 
     def load_reduce(self) -> None:
-        self._limit(self.stack[-2], self.stack[-1])
+        self._limit()
         super().load_reduce()
 
     def load_newobj(self) -> None:
-        self._limit(self.stack[-2], self.stack[-1])
+        self._limit()
         super().load_newobj()
 
-    def load_newobj_ex(self) -> None:
-        self._limit(self.stack[-3], (self.stack[-2], self.stack[-1]))
-        super().load_newobj_ex()
-
-    def _instantiate(self, found: Any, arguments: Any) -> None:
-        self._limit(found, arguments)
-        super()._instantiate(found, arguments)
-
-    dispatch = _InPython.dispatch | {
-        pickle.BYTEARRAY8[0]: load_bytearray8,
-        pickle.REDUCE[0]: load_reduce,
-        pickle.NEWOBJ[0]: load_newobj,
-        pickle.NEWOBJ_EX[0]: load_newobj_ex,
-    }
-
-    def _limit(self, found: Any, arguments: Any) -> None:
+    def _limit(self) -> None:
         """Refuse to construct what could allocate any size; pickles make objects without arguments, then fill them."""
-        if not self._trust and arguments and isinstance(found, type) and found not in _CONTAINERS:
+        found, arguments = self.stack[-2:]
+        if arguments and isinstance(found, type) and found not in _CONTAINERS:
             raise self._refused(f"{found.__module__}.{found.__qualname__}(...)")
+
+    limited: ClassVar[dict[int, Any]] = dict(_InPython.dispatch)
+    limited |= {pickle.BYTEARRAY8[0]: load_bytearray8, pickle.REDUCE[0]: load_reduce, pickle.NEWOBJ[0]: load_newobj}
+    for opcode in (pickle.NEWOBJ_EX, pickle.OBJ, pickle.INST):  # other ways to call a class, which agents do not need
+        del limited[opcode[0]]
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "gym" or module.startswith("gym."):
@@ -194,7 +183,7 @@ def check_weights(content: bytes) -> None:
             while True:
                 for _, argument, _ in pickletools.genops(file):
                     # Older files name tensors by their addresses, which are larger than any size that can be allocated.
-                    if (isinstance(argument, int) and most < argument < 2**40) or "bytearray" in str(argument)[:40]:
+                    if (isinstance(argument, int) and most < argument < 2**40) or argument in _BYTEARRAY:
                         raise MemoryError(f"weights must be at most {most:,} numbers, got {argument!r:.40}")
 
 

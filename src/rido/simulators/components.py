@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
+
 TransitionFunction = Callable[[Any, Any, Any, Any, Mapping[str, Any]], Mapping[str, float]]
 """A function of observation, action, reward, next observation and info that returns numbers by their names."""
 
@@ -27,12 +29,14 @@ class ComponentError(ValueError):
 
 def check_names(names: Iterable[Any]) -> tuple[str, ...]:
     """Returns the names of components if they are different texts that can be shown."""
-    found = tuple(names)
+    found = tuple(checks.instance("components", names, Sequence))
     for name in found:
         if not isinstance(name, str) or not name.strip() or not name.isprintable() or name == ALL:
-            raise ValueError(f"components must have names of printable characters other than {ALL!r}, got {name!r:.80}")
+            raise ValueError(
+                f"components must have names of printable characters other than {ALL!r}, got {checks.shown(name)}"
+            )
     if len(set(found)) < len(found):
-        raise ValueError(f"components must have different names, got {found!r:.200}")
+        raise ValueError(f"components must have different names, got {checks.shown(found)}")
     return found
 
 
@@ -43,7 +47,7 @@ def check_components(components: Any) -> tuple[str, ...] | TransitionFunction | 
         return given
     if isinstance(components, str) or not isinstance(components, Iterable):
         raise ValueError(
-            f'components must be names in info, such as ("cost",), or a function of the transition, got {components!r}'
+            f'components must be names in info, such as ("cost",), or a function of the transition, got {checks.shown(components)}'
         )
     names = check_names(components)
     if not names:

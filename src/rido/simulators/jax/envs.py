@@ -213,7 +213,7 @@ def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
                 f"env_kwargs must be arguments of {env}, got {dict(env_kwargs or {})!r}: {error}"
             ) from error
     if env_kwargs:
-        raise ValueError(f"env_kwargs must come with the id of a built-in environment, got {env!r:.80}")
+        raise ValueError(f"env_kwargs must come with the id of a built-in environment, got {checks.shown(env)}")
     if isinstance(env, str) and ":" in env:
         return adapt(import_attribute("env", env))
     if isinstance(env, JaxEnv):
@@ -223,7 +223,7 @@ def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
     if (kind := environment_kind(env)) in ("gymnax", "brax"):
         return _adapted(from_gymnax if kind == "gymnax" else from_brax, env)
     raise ValueError(
-        f"env must be a JaxEnv, a gymnax or Brax environment, or one of {', '.join(_BUILT_IN)}, got {env!r:.80}"
+        f"env must be a JaxEnv, a gymnax or Brax environment, or one of {', '.join(_BUILT_IN)}, got {checks.shown(env)}"
     )
 
 

@@ -266,7 +266,11 @@ class Programs:
 
     def _act(self, arrays: Any, observation: Tree, key: jax.Array) -> Tree:
         policy = self._policy.bind(arrays)
-        return policy(observation, key=key) if self._policy.draws else policy(observation)
+        try:
+            return policy(observation, key=key) if self._policy.draws else policy(observation)
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise ValueError(f"policy must be written with jax.numpy, but it raised {found}") from error
 
     def _value(self, task: Task, observations: Tree, taken: jax.Array) -> jax.Array:
         """Returns the critic's values after some steps, zero at the horizon."""

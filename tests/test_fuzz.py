@@ -1,0 +1,37 @@
+"""Odd arguments of public functions: the quick form of ``benchmarks/fuzz.py``."""
+
+import pytest
+from benchmarks import fuzz
+
+LIGHT = {name: target for name, target in fuzz.targets().items() if not target.heavy}
+
+
+@pytest.mark.parametrize("name", sorted(set(LIGHT) - {"Suite.read", "Race.tell", "Race.dealt"}))
+def test_ordinary_calls_work(name):
+    assert fuzz.outcome(fuzz.Call(name), LIGHT) == ("works", "")
+
+
+def test_odd_arguments_work_or_are_refused_in_one_line():
+    found = fuzz.fuzz(range(400), fuzz.SEED, LIGHT)
+    assert list(found["raw"]) == []
+    assert sum(counts["refused"] for counts in found.values()) > 300
+
+
+@pytest.mark.parametrize(
+    ("call", "ended"),
+    [
+        (lambda size: size + 1, "raw"),  # Python's error
+        (lambda size: int(size), "raw"),
+        (lambda size: None, "works"),
+    ],
+)
+def test_raw_errors_are_found(call, ended):
+    known = {"call": fuzz.Target(call, lambda: {"size": 1})}
+    assert fuzz.outcome(fuzz.Call("call", {"size": "'none'"}), known)[0] == ended
+
+
+def test_every_public_name_is_called():
+    import rido
+
+    results = {"Comparison", "Estimate", "Evaluation", "Gradient", "Leaderboard", "Strategy"}  # made by functions
+    assert set(rido.__all__) - results <= set(fuzz.targets())
