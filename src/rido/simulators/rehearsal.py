@@ -78,7 +78,6 @@ class Play:
     Attributes:
         seed: of its reset.
         given: the actions to take; those of the policy if None.
-        disturbed: whether its observation changed while only another one was reset.
     """
 
     seed: int
@@ -87,7 +86,6 @@ class Play:
     rewards: list[Any] = field(default_factory=list)
     actions: list[Any] = field(default_factory=list)
     over: bool = False
-    disturbed: bool = False
     state: Any = None
 
     def same(self, other: Play) -> bool:
@@ -109,14 +107,14 @@ class Rehearsal:
 
     Attributes:
         kind: what trajectories depend on.
-        disturbs: whether the reset of one row of a VectorEnv changes another one.
+        failed: what was raised; empty if nothing was.
         mixes: whether the policy acts differently on batches.
         transitions: that it took.
         digest: of the first play, the same in two processes whose noise is the same.
     """
 
     kind: Kind = "same"
-    disturbs: bool = False
+    failed: str = ""
     mixes: bool = False
     transitions: int = 0
     digest: str = ""
@@ -186,9 +184,9 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
             kind = "shared" if alone.same(first) else kind
         seen = [*first.seen, *second.seen]
         mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // _ROWS)])
-        found = Rehearsal(kind, again.disturbed, mixes, digest=first.digest)
-    except (Exception, SystemExit):
-        found = Rehearsal()  # the first trajectory fails in the same way, and its error says where
+        found = Rehearsal(kind, mixes=mixes, digest=first.digest)
+    except (Exception, SystemExit) as error:  # the first trajectory fails in the same way, and its error says where
+        found = Rehearsal(failed=str(error) or repr(error))
     finally:
         before.restore()
     return replace(found, transitions=sum(len(play.rewards) for play in plays))
@@ -201,11 +199,8 @@ def _play(envs: Environments, policy: Policy, plays: dict[int, Play], steps: int
     while any(not play.over for play in plays.values()):
         for slot, play in plays.items():
             if begins[slot] == tick:
-                running = [other for other in plays if begins[other] < tick and not plays[other].over]
-                before = [envs.observe(np.array([other])) for other in running]
+                envs.calling = "reset"
                 envs.reset(np.array([slot]), [play.seed])
-                for other, seen in zip(running, before, strict=True):
-                    plays[other].disturbed |= not close(seen, envs.observe(np.array([other])))
         busy = [slot for slot, play in plays.items() if begins[slot] <= tick and not play.over]
         if busy:
             _step(envs, policy, busy, plays, steps)
@@ -214,6 +209,7 @@ def _play(envs: Environments, policy: Policy, plays: dict[int, Play], steps: int
 
 def _step(envs: Environments, policy: Policy, busy: list[int], plays: dict[int, Play], steps: int) -> None:
     slots, actions = np.array(sorted(busy)), []
+    envs.calling = "policy"
     for slot in slots.tolist():
         play = plays[slot]
         play.seen.append(seen := envs.observe(np.array([slot])))
@@ -221,6 +217,7 @@ def _step(envs: Environments, policy: Policy, busy: list[int], plays: dict[int, 
         play.actions.append(_act(envs, policy, play, seen) if given is None else given[len(play.rewards)])
         actions.append(play.actions[-1])
     batch: Any = actions if envs.action_space.shape is None else np.stack(actions)
+    envs.calling = "step"
     rewards, terminated, truncated = envs.step(slots, batch)
     for row, slot in enumerate(slots.tolist()):
         play = plays[slot]
