@@ -195,6 +195,7 @@ class _Questions:
                     "fresh instances repeat the same noise or history, whatever their seeds",
                     "none",
                 ),
+                ("state that resets keep", "history", "what an instance does depends on what it did before", "none"),
                 ("shared state", "shared", "a trajectory changes when another instance is stepped beside it", "none"),
                 (
                     "determinism",

@@ -9,9 +9,11 @@ whether it does:
 3. the second seed and its actions again, in the environment of play 1, by itself.
 
 Where plays 2 and 3 repeat what was seen before, all is well. Where only play 2 does, environments are alike when they
-are fresh and differ later: several would repeat the same noise, or the same history. Where neither does, play 1 is
-repeated: environments share a state where it is the same again, or else draw random numbers that no seed controls. A
-policy that takes batches gets what was seen in one batch, and must act as it did on each observation by itself.
+are fresh and differ later. Then the other one plays a third seed and the second one again: where that repeats play 3,
+environments of the same age are alike, and several would repeat the same noise; else reset() keeps some state. Where
+neither play repeats, play 1 is played again: environments share a state where it is the same, or else draw random
+numbers that no seed controls. A policy that takes batches gets what was seen in one batch, and must act as it did on
+each observation by itself.
 
 What stays unseen: what shows after more steps, and rewards that depend on the clock.
 """
@@ -41,7 +43,7 @@ from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.repeatability import GlobalState
 
 STEPS = 16
-"""Steps of a play; four plays are 64 transitions, and five 80."""
+"""Steps of a play; four plays are 64 transitions, and six are 96."""
 
 MOST_CALLS = 80  # of a policy whose memory is tried
 _LATE = 5  # steps after which the second trajectory of play 2 begins
@@ -55,8 +57,8 @@ _SECONDS = 1.0  # that trying a memory may take
 _PAGE = "see docs/warnings.md#one-environment-at-a-time"
 WORKERS_COPY = (
     "workers must be 1 with this environment, whose instances all repeat the same noise: what it does depends on what "
-    "it did before, not on its seed alone (a generator made in its constructor or module, or a state that reset() "
-    f"keeps); draw from self.np_random, {_PAGE}"
+    "it did before, not on its seed alone (a generator made in its constructor or module, or a count of episodes); "
+    f"draw from self.np_random, {_PAGE}"
 )
 WORKERS_REMEMBER = (
     "workers must be 1 with {}, of which each worker would have a copy: it remembers earlier calls, or draws from a "
@@ -67,8 +69,8 @@ ROWS_COPY = (
     "or give a function that makes a single environment"
 )
 
-Kind = Literal["same", "copies", "shared", "differ"]
-"""What trajectories depend on beside seed and actions: nothing, what an instance did before, others, or chance."""
+Kind = Literal["same", "copies", "history", "shared", "differ"]
+"""What trajectories depend on beside seed and actions: nothing, the age of an instance, what it did, others, chance."""
 
 
 @dataclass(eq=False)
@@ -110,7 +112,7 @@ class Rehearsal:
         failed: what was raised; empty if nothing was.
         mixes: whether the policy acts differently on batches.
         transitions: that it took.
-        digest: of the first play, the same in two processes whose noise is the same.
+        digest: of play 3, the same in two processes whose noise is the same, whatever the first seed.
     """
 
     kind: Kind = "same"
@@ -132,8 +134,13 @@ def rehearsal_notes(found: Rehearsal, policy: str, *, vectorised: bool) -> list[
     if found.kind == "copies":
         return [
             "one environment ran at a time, which may take several times as long: what it does depends on what it did "
-            "before, not on its seed alone (a generator made in its constructor, or a state that reset() keeps), so "
-            f"several would repeat the same noise; {_PAGE}"
+            "before, not on its seed alone (a generator made in its constructor, for example), so several would repeat "
+            f"the same noise; {_PAGE}"
+        ]
+    if found.kind == "history":
+        return [
+            "one environment ran at a time, which may take several times as long: what it does depends on what it did "
+            f"before, not on its seed alone, for reset() keeps some state; {_PAGE}"
         ]
     if found.kind == "shared":
         return [
@@ -182,9 +189,15 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
             plays.append(alone)
             _play(envs, policy, {0: alone}, steps)
             kind = "shared" if alone.same(first) else kind
+        elif kind == "copies":
+            other, third = Play(seeds[0] + seeds[1]), Play(seeds[1], second.actions)
+            plays += [other, third]
+            _play(envs, policy, {1: other}, steps)
+            _play(envs, policy, {1: third}, steps)
+            kind = "copies" if third.same(last) else "history"
         seen = [*first.seen, *second.seen]
         mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // _ROWS)])
-        found = Rehearsal(kind, mixes=mixes, digest=first.digest)
+        found = Rehearsal(kind, mixes=mixes, digest=last.digest)
     except (Exception, SystemExit) as error:  # the first trajectory fails in the same way, and its error says where
         found = Rehearsal(failed=str(error) or repr(error))
     finally:
