@@ -77,7 +77,7 @@ class EnvironmentsSimulator:
         self._calling: Literal["reset", "policy", "step"] = "reset"
         self._findings = Findings()
         self._alone = False  # whether trajectories must run one after the other, in one environment
-        self._rehearsed, self._rehearsing = 0, False  # transitions, and whether there are more now
+        self._rehearsed = 0  # transitions
         self._acting = ""  # name of the policy, among several
         self._tried: set[str] = set()  # names of policies
         self._memories: dict[str, bool] = {}  # of policies by name
@@ -166,9 +166,7 @@ class EnvironmentsSimulator:
         """Tries in fresh environments what trajectories depend on; see :mod:`rido.simulators.rehearsal`."""
         if not self._reseed or not can_pair(self._envs):
             return Rehearsal()
-        self._rehearsing = True
         found = rehearse(self._envs, self.policy, [seeds[0], seeds[1] if len(seeds) > 1 else seeds[0] + 1])
-        self._rehearsing = False
         self._rehearsed += found.transitions
         return found
 
@@ -204,8 +202,8 @@ class EnvironmentsSimulator:
     def position(self) -> Position:
         """Returns where a request is; may be called from another thread during it."""
         calls, slot, rollout = self._envs.calls, self._envs.slot, self._rollout
-        if self._rehearsing:
-            return Position(calls, self._envs.calling, slot, 0)
+        if (rehearsing := self._envs.rehearsing) is not None:
+            return Position(calls, *rehearsing)
         if rollout is None:
             return Position(calls, self._calling, slot, 0)
         if isinstance(rollout, SequentialRollout):

@@ -80,10 +80,12 @@ class Play:
     Attributes:
         seed: of its reset.
         given: the actions to take; those of the policy if None.
+        row: place of the seed among those that were given.
     """
 
     seed: int
     given: list[Any] | None = None
+    row: int = 0
     seen: list[Any] = field(default_factory=list)
     rewards: list[Any] = field(default_factory=list)
     actions: list[Any] = field(default_factory=list)
@@ -176,10 +178,10 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
         first = Play(seeds[0])
         plays.append(first)
         _play(envs, policy, {0: first}, steps)
-        again, second = Play(seeds[0], first.actions), Play(seeds[1])
+        again, second = Play(seeds[0], first.actions), Play(seeds[1], row=1)
         plays += [again, second]
         _play(envs, policy, {1: again, 0: second}, steps)
-        last = Play(seeds[1], second.actions)
+        last = Play(seeds[1], second.actions, 1)
         plays.append(last)
         _play(envs, policy, {0: last}, steps)
         fresh, later = again.same(first), last.same(second)
@@ -190,7 +192,7 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
             _play(envs, policy, {0: alone}, steps)
             kind = "shared" if alone.same(first) else kind
         elif kind == "copies":
-            other, third = Play(seeds[0] + seeds[1]), Play(seeds[1], second.actions)
+            other, third = Play(seeds[0] + seeds[1]), Play(seeds[1], second.actions, 1)
             plays += [other, third]
             _play(envs, policy, {1: other}, steps)
             _play(envs, policy, {1: third}, steps)
@@ -201,6 +203,7 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
     except (Exception, SystemExit) as error:  # the first trajectory fails in the same way, and its error says where
         found = Rehearsal(failed=str(error) or repr(error))
     finally:
+        envs.rehearsing = None
         before.restore()
     return replace(found, transitions=sum(len(play.rewards) for play in plays))
 
@@ -212,7 +215,7 @@ def _play(envs: Environments, policy: Policy, plays: dict[int, Play], steps: int
     while any(not play.over for play in plays.values()):
         for slot, play in plays.items():
             if begins[slot] == tick:
-                envs.calling = "reset"
+                envs.rehearsing = "reset", play.row, 0
                 envs.reset(np.array([slot]), [play.seed])
         busy = [slot for slot, play in plays.items() if begins[slot] <= tick and not play.over]
         if busy:
@@ -222,15 +225,16 @@ def _play(envs: Environments, policy: Policy, plays: dict[int, Play], steps: int
 
 def _step(envs: Environments, policy: Policy, busy: list[int], plays: dict[int, Play], steps: int) -> None:
     slots, actions = np.array(sorted(busy)), []
-    envs.calling = "policy"
     for slot in slots.tolist():
         play = plays[slot]
+        envs.rehearsing = "policy", play.row, len(play.rewards)
         play.seen.append(seen := envs.observe(np.array([slot])))
         given = play.given
         play.actions.append(_act(envs, policy, play, seen) if given is None else given[len(play.rewards)])
         actions.append(play.actions[-1])
     batch: Any = actions if envs.action_space.shape is None else np.stack(actions)
-    envs.calling = "step"
+    play = plays[int(slots[0])]
+    envs.rehearsing = "step", play.row, len(play.rewards)
     rewards, terminated, truncated = envs.step(slots, batch)
     for row, slot in enumerate(slots.tolist()):
         play = plays[slot]
