@@ -169,3 +169,11 @@ def test_no_alarm_for_good_environments(env_id):
 
 def _rows(observations):
     return len(observations[0]) if isinstance(observations, tuple) else len(observations)
+
+
+def test_a_comparison_refuses_a_memory_that_nothing_clears():
+    given = {"holds": policies.Holds(), "pushes": lambda observation: -observation / 2}
+    with pytest.raises(ValueError, match=r"holds must have a method reset\(\), for it remembers earlier calls"):
+        rido.compare(policies.Chase, given, gamma=0.9, horizon=12, budget=600, seed=0)
+    given["holds"] = policies.HoldsWithReset()
+    assert not rido.compare(policies.Chase, given, gamma=0.9, horizon=12, budget=600, seed=0).warnings
