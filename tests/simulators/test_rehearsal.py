@@ -22,6 +22,10 @@ def pushes(observations):
     return -np.clip(observations[:, :1], -1, 1)
 
 
+def running():
+    return kinds.running_rewards(0)
+
+
 def rehearsed(env, policy=pushes, **settings):
     kinds.forget()
     simulator = GymnasiumSimulator(env, policy, horizon=20, **settings)
@@ -35,7 +39,9 @@ def rehearsed(env, policy=pushes, **settings):
         (kinds.InPlace, "same"),
         (kinds.Mortal, "same"),
         (kinds.SharedBuffer, "same"),
-        (kinds.Forgetful, "copies"),
+        (kinds.Forgetful, "history"),
+        (running, "history"),
+        (kinds.Levels, "copies"),
         (kinds.OwnGenerator, "copies"),
         (kinds.SeededOnce, "copies"),
         (kinds.Wears, "copies"),
@@ -51,7 +57,7 @@ def rehearsed(env, policy=pushes, **settings):
 def test_it_tells_what_trajectories_depend_on(env, kind):
     _, found = rehearsed(env)
     assert found.kind == kind
-    assert found.transitions <= 5 * STEPS <= 100
+    assert found.transitions <= 6 * STEPS <= 100
 
 
 @pytest.mark.parametrize("num_envs", [1, 4])
@@ -163,3 +169,11 @@ def test_no_alarm_for_good_environments(env_id):
 
 def _rows(observations):
     return len(observations[0]) if isinstance(observations, tuple) else len(observations)
+
+
+def test_a_comparison_refuses_a_memory_that_nothing_clears():
+    given = {"holds": policies.Holds(), "pushes": lambda observation: -observation / 2}
+    with pytest.raises(ValueError, match=r"holds must have a method reset\(\), for it remembers earlier calls"):
+        rido.compare(policies.Chase, given, gamma=0.9, horizon=12, budget=600, seed=0)
+    given["holds"] = policies.HoldsWithReset()
+    assert not rido.compare(policies.Chase, given, gamma=0.9, horizon=12, budget=600, seed=0).warnings

@@ -17,7 +17,7 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.race import Race
 from rido.policies.files import named_policies
 from rido.simulators import factory
-from rido.simulators.base import Simulator, describe
+from rido.simulators.base import Simulator, describe, refuse_memory
 from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import engine, environment_fingerprint, environment_name
 from rido.simulators.lineup import Lineup
@@ -194,6 +194,7 @@ def _collect(
     for name in race.names if not pieces else ():
         able = describe(lineup.simulator(name))
         doubts += [] if able.policy is None else [f"{name}: {warning}" for warning in able.policy.warnings]
+        refuse_memory(lineup.simulator(name), name)
         if able.policy is not None and not able.policy.reproducible:
             notes.append(f"{name} draws random numbers that the seed does not control")
         notes += check_seeds(lineup.simulator(name), entropy, sobol=race.replicates > 0)

@@ -17,7 +17,7 @@ from rido.evaluation.leaderboard import Task
 from rido.evaluation.progress import Progress
 from rido.evaluation.suite_race import Request
 from rido.evaluation.trajectory_store import TrajectoryStore
-from rido.simulators.base import SimulationError, describe, trajectory_seeds
+from rido.simulators.base import SimulationError, describe, refuse_memory, trajectory_seeds
 from rido.simulators.identity import engine, environment_fingerprint, environment_name
 from rido.storage.fingerprint import identify
 from rido.storage.records import NOTES, SUITE_TASK
@@ -96,6 +96,7 @@ class OpenTask:
 
     def _open(self, policy: str, opening: ExitStack) -> TrajectoryStore:
         able = describe(self._lineup.simulator(policy))
+        refuse_memory(self._lineup.simulator(policy), policy)
         record = None
         if self._folder is not None:
             env = self._task.env

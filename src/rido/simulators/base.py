@@ -253,6 +253,15 @@ def refuse_components(simulator: Any, what: str) -> None:
         )
 
 
+def refuse_memory(simulator: Any, name: str) -> None:
+    """Raises if a policy has a memory that nothing clears, where trajectories will be cut."""
+    if describe(simulator).remembers():
+        raise ValueError(
+            f"{name} must have a method reset(), for it remembers earlier calls, and its trajectories are cut: nothing "
+            "else clears its memory where one begins"
+        )
+
+
 @dataclass(frozen=True)
 class Position:
     """Where a simulator is in a request, for the error that says what a stuck one waits for.

@@ -154,7 +154,8 @@ class _Questions:
 
     def run(self, envs: Environments, policy: Policy, seed: int) -> None:
         found = self._rehearsal(envs, policy, seed)
-        if isinstance(envs, SingleEnvironments):
+        if isinstance(envs, SingleEnvironments) and not found.failed:
+            self._memory(envs, policy)
             state, episodes = GlobalState(), []
             try:
                 episodes = [_play(envs, policy, seed + number) for number in range(_EPISODES)]
@@ -170,7 +171,6 @@ class _Questions:
             self._ends(envs, episodes)
             self._rewards(episodes)
             self._times(episodes)
-            self._memory(envs, policy)
         self.add(
             "normalisation",
             "note" if "not normalised" in policy.normalisation else "ok",
@@ -195,6 +195,7 @@ class _Questions:
                     "fresh instances repeat the same noise or history, whatever their seeds",
                     "none",
                 ),
+                ("state that resets keep", "history", "what an instance does depends on what it did before", "none"),
                 ("shared state", "shared", "a trajectory changes when another instance is stepped beside it", "none"),
                 (
                     "determinism",
@@ -206,12 +207,11 @@ class _Questions:
                 told = text if found.kind == kind else fine if found.kind == "same" else "see the others"
                 self.add(name, "found" if found.kind == kind else "ok", told)
             if vector:
-                told = (
-                    "a reset of one row changed another"
-                    if found.disturbs
-                    else "a reset changes the rows of its mask only"
-                )
-                self.add("reset_mask", "found" if found.disturbs else "ok", told)
+                refused = "reset_mask" in found.failed
+                told = found.failed if refused else "a reset changes the rows of its mask only"
+                self.add("reset_mask", "found" if refused else "ok", told)
+            if found.failed and (not vector or not refused):
+                self.add("steps", "found", found.failed)
             if not policy.in_sequence:
                 told = "acts differently on several observations at once" if found.mixes else "acts on each row alone"
                 self.add("policy in batches", "found" if found.mixes else "ok", told)

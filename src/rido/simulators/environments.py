@@ -4,7 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -37,6 +37,7 @@ class Environments(ABC):
         takes_points: whether points can decide where trajectories start.
         calls: steps and resets so far; while it grows, the environments are not stuck.
         slot: the slot whose step or reset was called last.
+        rehearsing: what a rehearsal called last, in which trajectory and step; None while there is none.
         components: names of the components of rewards; none where rewards are plain numbers.
         reader: what reads them.
         in_rows: whether observations can be put into a batch, one in each row.
@@ -46,6 +47,7 @@ class Environments(ABC):
     takes_points: bool = False
     calls: int = 0
     slot: int = 0
+    rehearsing: tuple[Literal["reset", "policy", "step"], int, int] | None = None
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
     reader: ComponentReader | None = None

@@ -183,7 +183,8 @@ class EnvironmentsSimulator:
 
     def follow(self, found: Rehearsal) -> None:
         """Runs trajectories from now on as a rehearsal demands: one after the other where it found a difference."""
-        self._tried.add(self._acting)
+        if not self.policy.in_sequence:  # one that turns out to take batches is tried in these then
+            self._tried.add(self._acting)
         if found.kind == "same" and not found.mixes:
             return
         vectorised = not isinstance(self._envs, SingleEnvironments)
@@ -203,6 +204,8 @@ class EnvironmentsSimulator:
     def position(self) -> Position:
         """Returns where a request is; may be called from another thread during it."""
         calls, slot, rollout = self._envs.calls, self._envs.slot, self._rollout
+        if (rehearsing := self._envs.rehearsing) is not None:
+            return Position(calls, *rehearsing)
         if rollout is None:
             return Position(calls, self._calling, slot, 0)
         if isinstance(rollout, SequentialRollout):

@@ -9,9 +9,11 @@ whether it does:
 3. the second seed and its actions again, in the environment of play 1, by itself.
 
 Where plays 2 and 3 repeat what was seen before, all is well. Where only play 2 does, environments are alike when they
-are fresh and differ later: several would repeat the same noise, or the same history. Where neither does, play 1 is
-repeated: environments share a state where it is the same again, or else draw random numbers that no seed controls. A
-policy that takes batches gets what was seen in one batch, and must act as it did on each observation by itself.
+are fresh and differ later. Then the other one plays a third seed and the second one again: where that repeats play 3,
+environments of the same age are alike, and several would repeat the same noise; else reset() keeps some state. Where
+neither play repeats, play 1 is played again: environments share a state where it is the same, or else draw random
+numbers that no seed controls. A policy that takes batches gets what was seen in one batch, and must act as it did on
+each observation by itself.
 
 What stays unseen: what shows after more steps, and rewards that depend on the clock.
 """
@@ -41,7 +43,7 @@ from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.repeatability import GlobalState
 
 STEPS = 16
-"""Steps of a play; four plays are 64 transitions, and five 80."""
+"""Steps of a play; four plays are 64 transitions, and six are 96."""
 
 MOST_CALLS = 80  # of a policy whose memory is tried
 _LATE = 5  # steps after which the second trajectory of play 2 begins
@@ -55,8 +57,8 @@ _SECONDS = 1.0  # that trying a memory may take
 _PAGE = "see docs/warnings.md#one-environment-at-a-time"
 WORKERS_COPY = (
     "workers must be 1 with this environment, whose instances all repeat the same noise: what it does depends on what "
-    "it did before, not on its seed alone (a generator made in its constructor or module, or a state that reset() "
-    f"keeps); draw from self.np_random, {_PAGE}"
+    "it did before, not on its seed alone (a generator made in its constructor or module, or a count of episodes); "
+    f"draw from self.np_random, {_PAGE}"
 )
 WORKERS_REMEMBER = (
     "workers must be 1 with {}, of which each worker would have a copy: it remembers earlier calls, or draws from a "
@@ -67,8 +69,8 @@ ROWS_COPY = (
     "or give a function that makes a single environment"
 )
 
-Kind = Literal["same", "copies", "shared", "differ"]
-"""What trajectories depend on beside seed and actions: nothing, what an instance did before, others, or chance."""
+Kind = Literal["same", "copies", "history", "shared", "differ"]
+"""What trajectories depend on beside seed and actions: nothing, the age of an instance, what it did, others, chance."""
 
 
 @dataclass(eq=False)
@@ -78,16 +80,16 @@ class Play:
     Attributes:
         seed: of its reset.
         given: the actions to take; those of the policy if None.
-        disturbed: whether its observation changed while only another one was reset.
+        row: place of the seed among those that were given.
     """
 
     seed: int
     given: list[Any] | None = None
+    row: int = 0
     seen: list[Any] = field(default_factory=list)
     rewards: list[Any] = field(default_factory=list)
     actions: list[Any] = field(default_factory=list)
     over: bool = False
-    disturbed: bool = False
     state: Any = None
 
     def same(self, other: Play) -> bool:
@@ -109,14 +111,14 @@ class Rehearsal:
 
     Attributes:
         kind: what trajectories depend on.
-        disturbs: whether the reset of one row of a VectorEnv changes another one.
+        failed: what was raised; empty if nothing was.
         mixes: whether the policy acts differently on batches.
         transitions: that it took.
-        digest: of the first play, the same in two processes whose noise is the same.
+        digest: of play 3, the same in two processes whose noise is the same, whatever the first seed.
     """
 
     kind: Kind = "same"
-    disturbs: bool = False
+    failed: str = ""
     mixes: bool = False
     transitions: int = 0
     digest: str = ""
@@ -134,8 +136,13 @@ def rehearsal_notes(found: Rehearsal, policy: str, *, vectorised: bool) -> list[
     if found.kind == "copies":
         return [
             "one environment ran at a time, which may take several times as long: what it does depends on what it did "
-            "before, not on its seed alone (a generator made in its constructor, or a state that reset() keeps), so "
-            f"several would repeat the same noise; {_PAGE}"
+            "before, not on its seed alone (a generator made in its constructor, for example), so several would repeat "
+            f"the same noise; {_PAGE}"
+        ]
+    if found.kind == "history":
+        return [
+            "one environment ran at a time, which may take several times as long: what it does depends on what it did "
+            f"before, not on its seed alone, for reset() keeps some state; {_PAGE}"
         ]
     if found.kind == "shared":
         return [
@@ -171,10 +178,10 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
         first = Play(seeds[0])
         plays.append(first)
         _play(envs, policy, {0: first}, steps)
-        again, second = Play(seeds[0], first.actions), Play(seeds[1])
+        again, second = Play(seeds[0], first.actions), Play(seeds[1], row=1)
         plays += [again, second]
         _play(envs, policy, {1: again, 0: second}, steps)
-        last = Play(seeds[1], second.actions)
+        last = Play(seeds[1], second.actions, 1)
         plays.append(last)
         _play(envs, policy, {0: last}, steps)
         fresh, later = again.same(first), last.same(second)
@@ -184,12 +191,19 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
             plays.append(alone)
             _play(envs, policy, {0: alone}, steps)
             kind = "shared" if alone.same(first) else kind
+        elif kind == "copies":
+            other, third = Play(seeds[0] + seeds[1]), Play(seeds[1], second.actions, 1)
+            plays += [other, third]
+            _play(envs, policy, {1: other}, steps)
+            _play(envs, policy, {1: third}, steps)
+            kind = "copies" if third.same(last) else "history"
         seen = [*first.seen, *second.seen]
         mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // _ROWS)])
-        found = Rehearsal(kind, again.disturbed, mixes, digest=first.digest)
-    except (Exception, SystemExit):
-        found = Rehearsal()  # the first trajectory fails in the same way, and its error says where
+        found = Rehearsal(kind, mixes=mixes, digest=last.digest)
+    except (Exception, SystemExit) as error:  # the first trajectory fails in the same way, and its error says where
+        found = Rehearsal(failed=str(error) or repr(error))
     finally:
+        envs.rehearsing = None
         before.restore()
     return replace(found, transitions=sum(len(play.rewards) for play in plays))
 
@@ -201,11 +215,8 @@ def _play(envs: Environments, policy: Policy, plays: dict[int, Play], steps: int
     while any(not play.over for play in plays.values()):
         for slot, play in plays.items():
             if begins[slot] == tick:
-                running = [other for other in plays if begins[other] < tick and not plays[other].over]
-                before = [envs.observe(np.array([other])) for other in running]
+                envs.rehearsing = "reset", play.row, 0
                 envs.reset(np.array([slot]), [play.seed])
-                for other, seen in zip(running, before, strict=True):
-                    plays[other].disturbed |= not close(seen, envs.observe(np.array([other])))
         busy = [slot for slot, play in plays.items() if begins[slot] <= tick and not play.over]
         if busy:
             _step(envs, policy, busy, plays, steps)
@@ -216,11 +227,14 @@ def _step(envs: Environments, policy: Policy, busy: list[int], plays: dict[int, 
     slots, actions = np.array(sorted(busy)), []
     for slot in slots.tolist():
         play = plays[slot]
+        envs.rehearsing = "policy", play.row, len(play.rewards)
         play.seen.append(seen := envs.observe(np.array([slot])))
         given = play.given
         play.actions.append(_act(envs, policy, play, seen) if given is None else given[len(play.rewards)])
         actions.append(play.actions[-1])
     batch: Any = actions if envs.action_space.shape is None else np.stack(actions)
+    play = plays[int(slots[0])]
+    envs.rehearsing = "step", play.row, len(play.rewards)
     rewards, terminated, truncated = envs.step(slots, batch)
     for row, slot in enumerate(slots.tolist()):
         play = plays[slot]

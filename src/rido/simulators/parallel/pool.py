@@ -179,7 +179,8 @@ class PoolSimulator(ABC):
         """
         if self._acting in self._tried or not self._reseed:
             return
-        part: _Part = (np.arange(len(seeds)), list(seeds), (list(seeds[:2]),))
+        seeds = [*seeds[:2], *([seeds[0] + 1] if len(seeds) == 1 else [])]
+        part: _Part = (np.arange(len(seeds)), seeds, (seeds,))
         ((found, remembers),) = self._run("audition", [part])
         self._rehearsed += found.transitions
         if len(self._workers) > 1:
@@ -187,7 +188,9 @@ class PoolSimulator(ABC):
                 raise ValueError(WORKERS_REMEMBER.format(self.policy.name))
             copies = found.kind == "copies"
             if found.kind == "differ":
-                ((other, _),) = self._run("audition", [part], avoid=self._last_slot)
+                others = list(seeds)
+                others[0] += 1  # another history, which noise that is copied does not depend on
+                ((other, _),) = self._run("audition", [(*part[:2], (others,))], avoid=self._last_slot)
                 self._rehearsed += other.transitions
                 copies = other.digest == found.digest
             if copies:
