@@ -98,10 +98,13 @@ def test_lengths_are_planned_by_the_difference():
     assert all((part == 50).all() for part, early in zip(rounds, first, strict=True) if early)
 
 
-def test_where_unseen_starts_bound_a_difference_all_pairs_have_full_length():
-    """The returns vary thirty times as much as their difference: only full-length pairs show where policies part."""
+def test_where_unseen_starts_bound_a_difference_pairs_have_full_length():
+    """The returns vary thirty times as much as their difference. Only full-length pairs show where policies part."""
     race = rido.Race("ab", horizon=50, budget=20_000, gamma=1.0)
-    assert all((part == 50).all() for part in asked_of(race, late_noise(10), np.random.default_rng(4)))
+    rounds = asked_of(race, late_noise(10), np.random.default_rng(4))
+    early = np.cumsum([len(part) for part in rounds]) <= 60
+    assert all((part == 50).all() for part, few in zip(rounds, early, strict=True) if few)
+    assert not all((part == 50).all() for part in rounds)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.95])
