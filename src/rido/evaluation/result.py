@@ -289,7 +289,7 @@ def uniform_transitions(plain: Moments, estimate: Estimate) -> dict[str, Any]:
     """Returns what full-length trajectories would cost for the standard error of an estimate, and its 95% interval.
 
     Both are estimates: the variance of a return, whose error is that of its mean over folds of the trajectories, and
-    the squared standard error, as uncertain as its effective number of trajectories makes it.
+    the squared standard error, as uncertain as its effective trajectories and degrees of freedom make it.
 
     Args:
         plain: moments of plain rewards.
@@ -307,7 +307,8 @@ def uniform_transitions(plain: Moments, estimate: Estimate) -> dict[str, Any]:
         error = scaled_number(estimate.standard_error, -unit)
         if variance > _SMALLEST and _SMALLEST < error < 1 / _SMALLEST:
             value = variance / error**2 * float(plain.survival.sum())
-            noise = float(folds.var(ddof=1)) * folds.size / variance**2 + 1 / estimate.effective_trajectories
+            noise = float(folds.var(ddof=1)) * folds.size / variance**2
+            noise += max(1 / estimate.effective_trajectories, 2 / estimate.degrees_of_freedom)
             factor = math.exp(1.96 * math.sqrt(noise))
             low, high = value / factor, value * factor
     return {"uniform_transitions": value, "uniform_transitions_interval": (low, high)}

@@ -16,7 +16,8 @@ So each v_h is replaced by an upper bound, which adds two terms to the estimate:
 2.  **Unseen events.** Where the trajectories that reach h happened to be alike, the estimate and its error are both
     too small. If few trajectories make up most of v_0, one more like these may lie behind h. N equally large ones
     leave v_0 with a relative variance of 1 / N, and one more adds v_0 / N. It is taken for as likely at every step, so
-    the share of it behind h is that of independent rewards of equal size.
+    the share of it behind h is that of independent rewards of equal size. Where fewer than seven trajectories went on,
+    nothing is known of what lies behind, and all of v_0 is taken.
 
 One rule replaces a test of the whole plan: where the bounds lie above the line, trajectories have full length; where
 they are a little below, the plan differs a little. Unseen events widen the interval too, where a plan has cut.
@@ -97,7 +98,7 @@ def learn(
     variances = tails.sum(axis=0)
     total = max(float(variances[0]), 0.0)
     shares = np.clip(variances / total, 0.0, 1.0) if total > 0 else np.zeros_like(variances)
-    unseen = settings.unseen * _unseen(tails, prior * costs)
+    unseen = _unseen(tails, prior * costs, survival * moments.counts[0], settings)
     bounds = variances + settings.caution * _error(tails - shares * tails[:, :1]) + unseen
     bounds[0], bounds[reached:] = total, 0.0
     weights = bounds - np.append(bounds[1:], 0.0)
@@ -125,13 +126,22 @@ def learn(
     )
 
 
-def _unseen(tails: Array, prior: Array) -> Array:
-    """Returns the variance behind each step of one more event like those that make up the variance of the return."""
+def _unseen(tails: Array, prior: Array, alive: Array, settings: AdaptiveSettings) -> Array:
+    """Returns the variance behind each step of events that were not seen.
+
+    Args:
+        tails: v_h by folds.
+        prior: variance of each step's reward if rewards were independent and of equal size, times its price.
+        alive: trajectories that would have taken each step if none had been cut.
+        settings: constants of the strategy.
+    """
     total = float(tails[:, 0].sum())
     if total <= 0:
         return np.zeros(prior.size)
+    excess = max((float(_error(tails[:, 0])) / total) ** 2 - settings.light / float(alive[0]), 0.0)
+    doubt = settings.unseen * excess + (settings.few / alive) ** 2
     behind = tail_sums(prior)
-    unseen: Array = total * (float(_error(tails[:, 0])) / total) ** 2 * behind / behind[0]
+    unseen: Array = total * np.minimum(doubt, 1.0) * behind / behind[0]
     return unseen
 
 

@@ -10,6 +10,8 @@ class AdaptiveSettings:
     Attributes:
         caution: standard errors that are added to the variance of what is still to come at each step.
         unseen: unseen events that plans allow for, each like those that make up the variance of the return.
+        few: trajectories that went on after a step, up to which they tell nothing of what lies behind it.
+        light: relative variance of v_0, times the trajectories, that is no sign of rare events; 2 for normal returns.
         doubt: the same for the interval.
         folds: of the trajectories, whose differences tell that standard error.
         least_gain: share of the variance that truncation must save by the cautious weights.
@@ -38,6 +40,8 @@ class AdaptiveSettings:
 
     caution: float = 0.75
     unseen: float = 1.0
+    few: float = 6.0
+    light: float = 1.0
     doubt: float = 1.0
     folds: int = 20
     least_gain: float = 0.01
