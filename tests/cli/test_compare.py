@@ -135,7 +135,7 @@ def test_a_gate_ends_the_comparison_when_it_is_decided(tmp_path, monkeypatch):
     policies = ModuleType("twins")
     policies.one, policies.two = (lambda observations, gain=gain: -gain * observations for gain in (0.588, 0.589))
     monkeypatch.setitem(sys.modules, "twins", policies)
-    gate = ["--gate", "not-worse", "--baseline", "a", "--tolerance", "400", "--run", tmp_path / "a.rido"]
+    gate = ["--gate", "not-worse", "--baseline", "a", "--tolerance", "50", "--run", tmp_path / "a.rido"]
     gated = json.loads(rido_command(*twins, *gate, "--json"))
     assert gated["gate"]["outcome"] == "pass" and gated["transitions"] < 5000
     again = json.loads(rido_command(*twins, *gate, "--json"))

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import rido
+from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories
 from rido.evaluation.paired import PairedRewards
+from rido.evaluation.race import next_round
 from rido.strategies.division import Division
 
 
@@ -92,16 +94,19 @@ def asked_of(race, rewards, rng):
 
 def test_lengths_are_planned_by_the_difference():
     """The late rewards of a policy vary, those of the difference do not. The first eight pairs have full length."""
-    rounds = asked_of(rido.Race("ab", horizon=50, budget=40_000, gamma=1.0), late_noise(0.3), np.random.default_rng(4))
+    rounds = asked_of(rido.Race("ab", horizon=50, budget=40_000, gamma=1.0), late_noise(1), np.random.default_rng(4))
     assert np.median(np.concatenate(rounds)) < 10
     first = np.cumsum([len(part) for part in rounds]) <= 8
     assert all((part == 50).all() for part, early in zip(rounds, first, strict=True) if early)
 
 
-def test_where_unseen_starts_bound_a_difference_all_pairs_have_full_length():
-    """The returns vary thirty times as much as their difference: only full-length pairs show where policies part."""
+def test_where_unseen_starts_bound_a_difference_pairs_have_full_length():
+    """The returns vary thirty times as much as their difference. Only full-length pairs show where policies part."""
     race = rido.Race("ab", horizon=50, budget=20_000, gamma=1.0)
-    assert all((part == 50).all() for part in asked_of(race, late_noise(10), np.random.default_rng(4)))
+    rounds = asked_of(race, late_noise(10), np.random.default_rng(4))
+    early = np.cumsum([len(part) for part in rounds]) <= 60
+    assert all((part == 50).all() for part, few in zip(rounds, early, strict=True) if few)
+    assert not all((part == 50).all() for part in rounds)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.95])
@@ -110,6 +115,24 @@ def test_where_cutting_gains_nothing_all_pairs_have_full_length(gamma):
     last = lambda name, common, rng: np.where(np.arange(20) == 19, rng.normal(size=common.shape), 0.0)  # noqa: E731
     race = rido.Race("ab", horizon=20, budget=8000, gamma=gamma)
     assert all((part == 20).all() for part in asked_of(race, last, np.random.default_rng(5)))
+
+
+def planned(pairs, variances):
+    """Returns the lengths planned after these pairs, whose differences are independent with these variances."""
+    rows = np.random.default_rng(0).normal(size=(pairs, len(variances))) * np.sqrt(variances)
+    moments = RewardMoments(len(variances), gamma=1.0)
+    moments.update(Trajectories(rows, np.full(pairs, len(variances))))
+    return next_round(moments, 20.0 * len(variances), 10_000 * len(variances)).lengths
+
+
+def test_no_pair_is_cut_before_the_eighth():
+    assert (planned(7, [1.0, *np.zeros(19)]) == 20).all() and (planned(8, [1.0, *np.zeros(19)]) < 20).any()
+
+
+def test_no_pair_is_cut_for_a_small_gain():
+    """Variances that fall linearly from 1 + d to 1 - d leave d^2 / 12 of the variance to gain, about."""
+    assert (planned(4000, np.linspace(1.6, 0.4, 20)) == 20).all()
+    assert (planned(4000, np.linspace(2.0, 0.01, 20)) < 20).any()
 
 
 def test_eight_pairs_are_the_fewest_that_decide():

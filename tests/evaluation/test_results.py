@@ -23,17 +23,17 @@ def _write(path, returns, seeds=None, name="return"):
 
 def test_episodes_with_the_same_seed_are_pairs_in_any_order(tmp_path):
     rng = np.random.default_rng(0)
-    common, noise = rng.normal(0, 100, 40), rng.normal(0, 1, (2, 40))
+    common, noise = rng.normal(0, 100, 60), rng.normal(0, 1, (2, 60))
     old, new = common + noise[0], common + 1 + noise[1]
-    order = rng.permutation(40)
-    files = [_write(tmp_path / "old.csv", old, range(40)), _write(tmp_path / "new.csv", new[order], order)]
+    order = rng.permutation(60)
+    files = [_write(tmp_path / "old.csv", old, range(60)), _write(tmp_path / "new.csv", new[order], order)]
     found = compare_results(files)
     assert found.best == "new" and found.ranking == ("new", "old") and list(found.exits) == ["old"]
     difference, paired = found.difference("new", "old"), stats.ttest_rel(new, old)
     assert difference.value / difference.standard_error == pytest.approx(paired.statistic)
     assert difference.degrees_of_freedom == pytest.approx(paired.df)
     assert found.pairing_gain("new", "old") == pytest.approx((old.var() + new.var()) / (new - old).var())
-    assert "80 episodes; new and old: 40 pairs with the same seed" in found.summary()
+    assert "120 episodes; new and old: 60 pairs with the same seed" in found.summary()
     assert found.values["new"].value == pytest.approx(new.mean())
 
     apart = compare_results({"old": old, "new": new})

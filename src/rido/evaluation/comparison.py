@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LEAST_PAIRS = 8
 """Pairs, or degrees of freedom and one, before a difference may decide anything."""
+_FEW = 60  # pairs from which on bounds no longer allow for unseen starts: they have shown what happens on 1 in 20
 _NO_GAIN = 1.1  # pairing gains nothing where the variance of a difference falls by less than this factor
 
 
@@ -262,8 +263,8 @@ def reach_at(level: float, alpha: float, difference: Estimate, values: Sequence[
 
     With probability alpha n pairs miss what happens on a share ``-log(alpha) / n`` of all starts, at all looks together
     as at one. Policies that are alike on the others may part there. Then their returns may differ by as much as returns
-    of different starts do, a standard deviation. This binds where common seeds have made a difference much smaller than
-    that, and few pairs would decide. Where all pairs gave the same rewards, a whole return may be lost.
+    of different starts do, a standard deviation. Fewer than 60 pairs allow for that, which binds where common seeds
+    have made a difference much smaller. Where all pairs gave the same rewards, a whole return may be lost.
 
     Args:
         level: probability with which the t interval may fail on one side at this look; it is infinite where it is 0.
@@ -271,12 +272,13 @@ def reach_at(level: float, alpha: float, difference: Estimate, values: Sequence[
         difference: the estimated difference.
         values: the estimates of both returns.
     """
-    share = min(1.0, -math.log(alpha) / _pairs(difference))
+    pairs = _pairs(difference)
+    share = min(1.0, -math.log(alpha) / pairs)
     sizes = [value.standard_error * math.sqrt(_pairs(value)) for value in values]
     if difference.nothing_varied and difference.value == 0:
         return 0.0, share * max(map(math.hypot, sizes, [value.value for value in values])) or math.inf
     plain = replace(difference, skewness=0.0, largest_contribution=0.0)
-    return plain.half_width(1 - 2 * level) if level else math.inf, share * max(sizes)
+    return plain.half_width(1 - 2 * level) if level else math.inf, share * max(sizes) if pairs < _FEW else 0.0
 
 
 def enough(difference: Estimate) -> bool:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.allocation import fill
 from rido.core.estimate import Estimate
-from rido.core.moments import union
-from rido.core.reward_moments import RewardMoments
+from rido.core.moments import Moments, union
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.evaluation.comparison import LEAST_PAIRS, Comparison, Exit, enough, reach_at
@@ -244,7 +243,7 @@ def full_length(horizon: int, trajectories: int, left: int) -> Schedule | None:
     return Schedule(np.full(horizon, affordable)) if affordable else None
 
 
-def next_round(moments: RewardMoments, size: float, left: int, *, cut: bool = True) -> Schedule | None:
+def next_round(moments: Moments, size: float, left: int, *, cut: bool = True) -> Schedule | None:
     """Plans more trajectories for a difference of policies; None where no full-length one is affordable.
 
     All have full length, unless cut ones tell more about the difference by a bound that allows for the error of the
