@@ -47,7 +47,8 @@ def check_components(components: Any) -> tuple[str, ...] | TransitionFunction | 
         return given
     if isinstance(components, str) or not isinstance(components, Iterable):
         raise ValueError(
-            f'components must be names in info, such as ("cost",), or a function of the transition, got {checks.shown(components)}'
+            'components must be names in info, such as ("cost",), or a function of the transition, got '
+            f"{checks.shown(components)}"
         )
     names = check_names(components)
     if not names:
