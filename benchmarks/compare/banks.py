@@ -384,9 +384,9 @@ ABOUT = """\
 start. t: whole episodes with a paired t test, in rounds that grow by a fifth, with the boundaries of `rido.Race`. Same
 bounds: whole episodes with the bounds of `rido.Race`. A budget pays for about as many pairs as tell the difference in
 nine of ten races, 30 to 200; of equal policies for 100. All rows of a line see the same pairs of episodes. Rates in
-percent; 80 races leave a standard error of 2.4 to a rate of 5%. Equal policies are copies on other starts or with noise,
-so that any decision is wrong. Over t: transitions over those of the t test. Before: the version that planned by the
-default strategy and allowed for one more of the largest contribution."""
+percent; 80 races leave a standard error of 2.4 to a rate of 5%. Equal policies are copies on other starts or with
+noise, so that any decision is wrong. Over t: transitions over those of the t test. Before: the version that planned by
+the default strategy and allowed for one more of the largest contribution."""
 BOUNDS = """\
 What the bounds cost, on whole episodes: transitions over those of the t test, over all pairs but the equal and the
 skewed, and the largest rate of wrong winners over all pairs, over those that differ and over those that are equal."""
