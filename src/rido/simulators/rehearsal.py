@@ -310,7 +310,7 @@ def _freeze(root: Any) -> Callable[[], None]:
     found: list[Callable[[], None]] = []
     seen, waiting = {id(root)}, deque([root])
     while waiting and len(seen) < _MOST_OBJECTS:
-        thing = waiting.popleft()
+        thing: Any = waiting.popleft()
         if isinstance(thing, np.random.Generator):
             found.append(partial(setattr, thing.bit_generator, "state", thing.bit_generator.state))
         elif isinstance(thing, np.random.RandomState):
@@ -359,8 +359,13 @@ def _close(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def can_pair(envs: Environments) -> bool:
-    """Makes two fresh slots for a rehearsal; returns whether there are two."""
-    return envs.pair() if isinstance(envs, SingleEnvironments) else envs.provide(2) > 1
+    """Makes two fresh slots for a rehearsal; returns whether there are two, and reason to try them.
+
+    A VectorEnv that takes points says by it that each row draws from a generator for itself.
+    """
+    if isinstance(envs, SingleEnvironments):
+        return envs.pair()
+    return not envs.takes_points and envs.provide(2) > 1
 
 
 def first_observations(envs: SingleEnvironments) -> list[Any]:
