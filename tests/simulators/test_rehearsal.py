@@ -57,7 +57,7 @@ def rehearsed(env, policy=pushes, **settings):
 def test_it_tells_what_trajectories_depend_on(env, kind):
     _, found = rehearsed(env)
     assert found.kind == kind
-    assert found.transitions <= 6 * STEPS <= 100
+    assert found.transitions <= 7 * STEPS <= 100
 
 
 @pytest.mark.parametrize("num_envs", [1, 4])

@@ -9,11 +9,11 @@ whether it does:
 3. the second seed and its actions again, in the environment of play 1, by itself.
 
 Where plays 2 and 3 repeat what was seen before, all is well. Where only play 2 does, environments are alike when they
-are fresh and differ later. Then the other one plays a third seed and the second one again: where that repeats play 3,
-environments of the same age are alike, and several would repeat the same noise; else reset() keeps some state. Where
-neither play repeats, play 1 is played again: environments share a state where it is the same, or else draw random
-numbers that no seed controls. A policy that takes batches gets what was seen in one batch, and must act as it did on
-each observation by itself.
+are fresh and differ later. Then the other one plays a third seed and the second one again, and the first one the second
+seed: where environments of the same age are alike, and those of another age are not, several would repeat the same
+noise; else reset() keeps some state. Where neither play repeats, play 1 is played again: environments share a state
+where it is the same, or else draw random numbers that no seed controls. A policy that takes batches gets what was seen
+in one batch, and must act as it did on each observation by itself.
 
 What stays unseen: what shows after more steps, and rewards that depend on the clock.
 """
@@ -42,8 +42,8 @@ from rido.policies.recurrent import RecurrentPolicy
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.repeatability import GlobalState
 
-STEPS = 16
-"""Steps of a play; four plays are 64 transitions, and six are 96."""
+STEPS = 14
+"""Steps of a play; four plays are 56 transitions, and seven are 98."""
 
 MOST_CALLS = 80  # of a policy whose memory is tried
 _LATE = 5  # steps after which the second trajectory of play 2 begins
@@ -192,11 +192,12 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
             _play(envs, policy, {0: alone}, steps)
             kind = "shared" if alone.same(first) else kind
         elif kind == "copies":
-            other, third = Play(seeds[0] + seeds[1]), Play(seeds[1], second.actions, 1)
-            plays += [other, third]
+            other, third, fourth = Play(seeds[0] + seeds[1]), *(Play(seeds[1], second.actions, 1) for _ in range(2))
+            plays += [other, third, fourth]
             _play(envs, policy, {1: other}, steps)
             _play(envs, policy, {1: third}, steps)
-            kind = "copies" if third.same(last) else "history"
+            _play(envs, policy, {0: fourth}, steps)
+            kind = "copies" if third.same(last) and not fourth.same(last) else "history"
         seen = [*first.seen, *second.seen]
         mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // _ROWS)])
         found = Rehearsal(kind, mixes=mixes, digest=last.digest)
