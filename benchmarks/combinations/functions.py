@@ -5,7 +5,7 @@ import recipes
 
 
 def batch_function(env):
-    policy = recipes.policy("A function")
+    policy = recipes.policy("A function of batches")
     return policy, lambda seen, first: policy(seen[None])[0]
 
 

@@ -213,3 +213,22 @@ def test_contributions_are_sums_over_the_planned_steps():
         assert found.trajectories[length] == np.sum(batch.lengths == length)
         own = [term for term, other in zip(terms, batch.lengths, strict=True) if other == length]
         assert found.squares[length] == pytest.approx(np.sum(np.square(own)))
+
+
+@pytest.mark.parametrize("centre", [None, 7.0])
+def test_steps_that_no_trajectory_took_are_zeros_like_others(centre):
+    """Rewards after early ends are zeros, whether it is said that they were not taken or not."""
+    rng = np.random.default_rng(3)
+    lengths = np.array([40, 40, 12, 40, 25, 3])
+    steps = np.minimum(lengths, [9, 4, 12, 1, 11, 2])
+    rewards = rng.normal(2, 1, (lengths.size, 40)) * (np.arange(40) < steps[:, None])
+    known, zeros = RewardMoments(40, gamma=0.9), RewardMoments(40, gamma=0.9)
+    known.update(Trajectories(rewards, lengths, steps))
+    zeros.update(Trajectories(rewards, lengths))
+    np.testing.assert_allclose(known.weights(), zeros.weights(), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(known.weights("paper"), zeros.weights("paper"), rtol=1e-12, atol=1e-12)
+    given = known.means if centre is None else np.where(np.arange(40) == 30, centre, known.means)
+    expected = zeros.terms(known.discounts, given)
+    np.testing.assert_allclose(known.terms(known.discounts, given), expected, rtol=1e-12, atol=1e-12)
+    by_hand = [known.discounts[:length] @ (row - given)[:length] for row, length in zip(rewards, lengths, strict=True)]
+    np.testing.assert_allclose(np.sort(expected), np.sort(by_hand), rtol=1e-12, atol=1e-12)

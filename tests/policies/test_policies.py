@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+import rido
 from helpers import needs
 from rido.policies.base import BLOCK, Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy
@@ -50,7 +51,7 @@ class TestFunctions:
             return observations[:, :2]
 
         observations = np.arange(3 * (BLOCK + 2)).reshape(-1, 3)
-        resolve(act)(observations, generators(BLOCK + 2))
+        resolve(rido.batched(act))(observations, generators(BLOCK + 2))
         assert [len(block) for block in seen] == [BLOCK, BLOCK]
         assert np.array_equal(np.unique(np.concatenate(seen), axis=0), observations)
 

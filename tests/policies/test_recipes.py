@@ -43,7 +43,7 @@ def loop(act):
 
 def test_functions(recipes):
     expected = loop(lambda seen, first: int(seen[2] > 0))
-    for heading in ("A function", "A function of one observation"):
+    for heading in ("A function of batches", "A function of one observation"):
         np.testing.assert_array_equal(rollout(recipes.policy(heading)), expected)
     drawing = recipes.policy("A function of one observation", 1)
     np.testing.assert_array_equal(rollout(drawing), rollout(drawing, num_envs=1))

@@ -6,6 +6,8 @@ import pytest
 import rido
 from environments import Mortal, SlowSeeding
 from misbehaving import by_observation
+from rido.simulators.base import trajectory_seeds
+from rido.simulators.generators import generator_states
 from rido.simulators.gymnasium import GymnasiumSimulator
 from traps import zeros
 
@@ -16,7 +18,8 @@ NOTE = "environments were seeded once, not for each trajectory (reseed=False)"
 def test_dear_seeding_is_remarked_on_and_can_be_left_out():
     SlowSeeding.seeded = 0
     dear = rido.evaluate(SlowSeeding, zeros, **SETTINGS)
-    assert SlowSeeding.seeded == dear.trajectories + 3  # that check whether the seed repeats
+    # Three check whether the seed repeats; after one, the policy turns out to take batches.
+    assert SlowSeeding.seeded == dear.trajectories + 4
     (remark,) = dear.remarks
     assert remark.startswith("seeding takes most of the time: a reset takes ") and "reseed=False" in remark
     assert dear.reproducible and dear.value == rido.evaluate(Mortal, zeros, **SETTINGS).value
@@ -47,3 +50,16 @@ def test_trajectories_without_seeds_are_different_and_right(num_envs):
     returns = np.concatenate([batch.rewards.sum(axis=1) for batch in (first, second)])
     assert np.unique(returns).size == 500
     assert abs(returns.mean() - Mortal.expected_return(20, 1.0, 0.1)) < 3.9 * returns.std() / np.sqrt(500)
+
+
+def test_generators_that_are_seeded_together_are_numpys():
+    seeds = [0, 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**64 - 1, *trajectory_seeds(5, 0, 200)]
+    for part in (seeds, seeds[:3]):
+        expected = [np.random.default_rng([seed, 1]).bit_generator.state for seed in part]
+        assert generator_states(part) == expected
+
+
+def test_seeds_do_not_depend_on_the_request():
+    whole = trajectory_seeds(9, 0, 5000, stream=2)
+    for first, count in ((0, 1), (1023, 2), (1024, 1024), (7, 3000), (4999, 1)):
+        assert trajectory_seeds(9, first, count, stream=2) == whole[first : first + count]

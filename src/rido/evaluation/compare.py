@@ -77,7 +77,8 @@ def compare(
         starts: as in :func:`rido.evaluate`; trajectory i of every policy has the same start.
         seed: what all randomness comes from; drawn and reported if not given.
         reseed: as in :func:`rido.evaluate`; without it there are no common seeds, and nothing is gained by pairing.
-        num_envs: environments to run side by side, in each worker. It does not change the result.
+        num_envs: environments to run side by side, in each worker, where the policy is known to act on batches; a
+            policy of one observation acts in one environment. It does not change the result.
         workers: processes to collect in. They do not change the result.
         simulator: as in :func:`rido.evaluate`.
         step_timeout: as in :func:`rido.evaluate`.

@@ -75,8 +75,8 @@ def evaluate(
             environment in JAX (see :func:`rido.jax.adapt`), or any simulator of your own with a method
             ``rollout(lengths, seeds)``; or the "module:attribute" of one.
         policy: an SB3 model or the path of its zip, an npz, an ONNX file, "hf:org/name" on the hub, an agent that comes
-            with rido ("rido:pendulum"), a torch module, an object with ``predict``, a function of a batch of
-            observations or of one, "random", or "module:attribute" (see
+            with rido ("rido:pendulum"), a torch module, an object with ``predict``, a function of one
+            observation or of a batch (see :func:`rido.batched`), "random", or "module:attribute" (see
             :func:`rido.policies.resolve.resolve_policy`); in JAX a function of one observation.
             Not needed for the paper's domains (``rido/LQG-v0`` and so on) and simulators of your own.
         gamma: discount factor in (0, 1]; several estimate all of them from the same trajectories.
@@ -118,7 +118,8 @@ def evaluate(
         seed: what all randomness comes from; drawn and reported if not given.
         reseed: whether each trajectory's reset gets a seed of its own. Where seeding takes most of the time, as in
             Atari games, False seeds each environment once. The result is then not reproducible, and warns of it.
-        num_envs: environments to run side by side, in each worker. It does not change the result.
+        num_envs: environments to run side by side, in each worker, where the policy is known to act on batches; a
+            policy of one observation acts in one environment. It does not change the result.
         workers: processes to collect in. They do not change the result, and pay where a step of the environment is
             slow; see :class:`rido.simulators.parallel.processes.WorkerSimulator`.
         simulator: "gymnasium", "workers", "envpool", "ray", "jax", or a function that makes a simulator and takes what

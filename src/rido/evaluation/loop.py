@@ -200,8 +200,8 @@ def _run(
         collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
         estimate = estimate.plus(collector.starts)
         collector.record_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
-    same = collector.critic is None and (not task.summing or strategy.division.groups == 1)  # the strategy knows them
-    plain = leading_moments(strategy.moments if same else collector.plain, task.components)
+    alone = task.summing and collector.critic is None and strategy.division.groups == 1  # the strategy knows them
+    plain = leading_moments(strategy.moments if alone else collector.plain, task.components)
     joint, returns = None, None
     if collector.critic is None and not task.sobol and not task.summing:
         returns = full_length_returns(strategy.collected(), strategy.horizon, strategy.gamma, task.components)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from itertools import chain, repeat
 from math import floor
-from typing import TYPE_CHECKING, Any, Self
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +49,7 @@ class FunctionPolicy(Policy):
         self._padding_generator = np.random.default_rng(0)
         parameters = function_parameters(function)
         self.draws = not parameters.isdisjoint({"generators", "generator"})
-        says = self._rowwise or "generators" in parameters or getattr(function, "takes_batches", False) is True
-        self.in_sequence = not says
+        self.in_sequence = not (self._rowwise or "generators" in parameters or takes_batches(function))
         self._reset = reset_of(_owner(function) if owner is None else owner) if self.in_sequence else None
         self.remembers = self._reset is not None
         self._tried = self.draws  # whether it is known to take one observation, if in_sequence
@@ -95,9 +95,6 @@ class FunctionPolicy(Policy):
         """Take batches from now on, because the function failed on its first observation."""
         assert isinstance(error.__cause__, Exception)
         self.in_sequence, self._on_one = False, error.__cause__
-
-    def learn_from(self, other: Self) -> None:
-        self.in_sequence, self._tried, self._in_rows = other.in_sequence, other._tried, other._in_rows
 
     def _actor(self, generator: Any) -> Actor:
         """What acts in a trajectory that begins."""
@@ -234,23 +231,34 @@ def batched(function: Any) -> Any:
         >>> act(np.array([[3.0, 4.0]]))
         array([[-0.6, -0.8]])
     """
-    called = function if callable(function) else function.predict
+    if not callable(function):
+        return SimpleNamespace(predict=batched(function.predict), name=function_name(function))
 
-    @wraps(called, updated=())
+    @wraps(function, updated=())
     def on_batches(*arguments: Any, **options: Any) -> Any:
-        return called(*arguments, **options)
+        return function(*arguments, **options)
 
     marked: Any = on_batches
     marked.name, marked.takes_batches = function_name(function), True
-    marked.rowwise = getattr(called, "rowwise", False)
+    marked.rowwise = getattr(function, "rowwise", False)
     return marked
+
+
+def takes_batches(function: Any) -> bool:
+    """Whether :func:`batched` said so of a function."""
+    return getattr(getattr(function, "func", function), "takes_batches", False) is True
 
 
 def reset_of(owner: Any) -> Callable[[], Any] | None:
     """The method of a policy that forgets what it saw in the last trajectory; None if it has none."""
-    reset = getattr(owner, "reset", None)
+    reset: Callable[[], Any] | None = getattr(owner, "reset", None)
     gymnasium = sys.modules.get("gymnasium")
-    if not callable(reset) or inspect.isclass(owner) or (gymnasium and isinstance(owner, gymnasium.Env)):
+    if (
+        reset is None
+        or not callable(reset)
+        or inspect.isclass(owner)
+        or (gymnasium and isinstance(owner, gymnasium.Env))
+    ):
         return None
     try:
         inspect.signature(reset).bind()

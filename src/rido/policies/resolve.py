@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rido.core.extras import missing_package
 from rido.policies import hub, sb3, sb3_zip
 from rido.policies.base import Policy
-from rido.policies.functions import FunctionPolicy, PredictPolicy, RandomPolicy
+from rido.policies.functions import FunctionPolicy, PredictPolicy, RandomPolicy, takes_batches
 from rido.policies.modules import ModulePolicy
 from rido.policies.npz import MlpPolicy
 from rido.policies.onnx import OnnxPolicy, weights_file
@@ -38,16 +38,18 @@ def resolve_policy(
     Args:
         policy: One of
 
-            * a callable on batches of observations, called as ``policy(observations)``, or as
-              ``policy(observations, generators=...)`` if it has a parameter of that name. It gets blocks of ``BLOCK``
-              rows, or the whole batch if its attribute ``rowwise`` is True, which says that it computes each row by
-              itself (no matrix products);
-            * a callable on one observation, with a parameter ``generator`` if it draws;
+            * a callable on one observation, with a parameter ``generator`` if it draws. If it has a method ``reset``,
+              that is called where a trajectory begins;
+            * a callable on batches of observations, which fails on one observation, or says that it takes batches: by
+              :func:`rido.batched`, a parameter ``generators``, or an attribute ``rowwise``. It is called as
+              ``policy(observations)`` or ``policy(observations, generators=...)``, on blocks of ``BLOCK`` rows, or on
+              the whole batch if ``rowwise`` is True, which says that it computes each row by itself (no matrix
+              products);
             * a callable with parameters ``state`` and ``episode_start``, which is recurrent
               (see :class:`rido.policies.recurrent.RecurrentFunction`);
             * a ``torch.nn.Module`` (see :class:`rido.policies.modules.ModulePolicy`), recurrent if its ``forward`` is;
-            * an object with ``predict(observations)``, or SB3's ``predict(observations, state, episode_start,
-              deterministic)``, which returns actions and a state;
+            * an object with ``predict(observation)``, or SB3's ``predict(observation, state, episode_start,
+              deterministic)``, which returns an action and a state; it is called as a callable on one observation is;
             * "random", which samples the action space;
             * "rido:pendulum" and so on, an agent that comes with rido (see :func:`shipped_agents`);
             * "module:attribute", any of the others found in a module;
@@ -96,6 +98,8 @@ def resolve_policy(
         if callable(policy):
             return FunctionPolicy(policy, action_space)
         if callable(getattr(policy, "predict", None)):
+            if is_recurrent(policy.predict) and takes_batches(policy.predict):
+                return RecurrentFunctionPolicy(policy.predict, observation_space, action_space)
             return PredictPolicy(policy, action_space, deterministic=deterministic)
     raise ValueError(
         "policy must be a callable, 'random', 'module:attribute', a torch module, an object with predict(), an SB3 "

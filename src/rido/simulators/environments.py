@@ -341,7 +341,7 @@ class VectorEnvironments(Environments):
                 generators[_GENERATORS][slot] = start
         mask = self._ended if self._observations is not None else np.ones(count, dtype=np.bool_)
         mask[slots] = True
-        others = np.flatnonzero(~mask) if self._unchecked else mask[:0]
+        others = np.flatnonzero(~mask if self._unchecked else mask[:0])
         before = copy.deepcopy(take(self._observations, others)) if others.size else None
         self.calls, self.slot = self.calls + 1, int(slots[0])
         try:

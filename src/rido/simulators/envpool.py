@@ -153,8 +153,9 @@ class EnvPoolSimulator:
                 except SimulationError as error:
                     raise error.at(int(rows[error.trajectory])) from error.__cause__
 
-        with ThreadPoolExecutor(len(self._halves)) as executor:
-            for finished in [executor.submit(work, half) for half in self._halves]:
+        halves = self._halves[: 1 if self.policy.remembers else None]
+        with ThreadPoolExecutor(len(halves)) as executor:
+            for finished in [executor.submit(work, half) for half in halves]:
                 finished.result()
         return [parts[number] for number in range(len(groups))], np.concatenate(groups)
 

@@ -82,6 +82,7 @@ class EnvironmentsSimulator:
         self._tried: set[str] = set()  # names of policies
         self._memories: dict[str, bool] = {}  # of policies by name
         self._resets, self._seconds = 0, 0.0  # of all rollouts
+        self._calls = 0  # steps and resets of those in sequence
         self._draws = ResetDraws()
         self._notes: dict[str, None] = {}  # in the order in which they were found
         if not reseed:
@@ -120,7 +121,7 @@ class EnvironmentsSimulator:
 
     def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
         points = self._check_points(points, len(seeds))
-        batches, size = [], self._envs.provide(len(seeds))
+        batches, size = [], self._envs.provide(1 if self.policy.in_sequence else len(seeds))
         self._rollout, self._calling = None, "reset"
         for first in range(0, len(seeds), size):
             part = list(seeds[first : first + size])
@@ -207,7 +208,7 @@ class EnvironmentsSimulator:
         if rollout is None:
             return Position(calls, self._calling, slot, 0)
         if isinstance(rollout, SequentialRollout):
-            return rollout.position(self._resets)
+            return rollout.position(self._calls)
         return Position(calls, self._calling, *rollout.place(slot))
 
     def _run(
@@ -249,6 +250,7 @@ class EnvironmentsSimulator:
 
         try:
             rollout.run(start)
+            self._calls = rollout.position(self._calls).calls + 1
         except TakesBatchesError as error:
             if not envs.in_rows:
                 raise rollout.failure(f"the policy raised {error.__cause__!r}") from error.__cause__
@@ -366,7 +368,8 @@ class GymnasiumSimulator(EnvironmentsSimulator):
             long as this simulator is open, and an error where it cannot be reached.
         gamma: discount factor, on which the default policy of "rido/LQG-v0" depends.
         env_kwargs: arguments of the environment, with an id.
-        num_envs: sub-environments side by side; if not given, 16, or 256 where the environment is vectorised.
+        num_envs: sub-environments side by side; if not given, 16, or 256 where the environment is vectorised. A policy
+            of one observation acts in a single one, unless it is a row of a vectorised environment.
         deterministic: whether an agent takes its most likely action or samples one.
         trust: whether an agent's files may run code when they are loaded.
         end_on_truncation: whether the environment's own truncation ends a trajectory as a termination does. Then its

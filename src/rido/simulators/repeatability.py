@@ -98,7 +98,6 @@ def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int], points
             notes.append("the environment's first observation differs when it is reset with the same seed again")
         if (tried := _copy(policy)) is not None:
             actions = [_act(tried, again, seeds[0], envs.action_space) for _ in range(_CALLS)]
-            policy.learn_from(tried)
             if policy.reproducible and not all(_same(actions[0], other) for other in actions[1:]):
                 notes.append(f"{policy.name} acts differently when it gets the same observation again")
         if seeded > _LONG_RESET:

@@ -9,8 +9,9 @@ import copy
 import math
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -91,6 +92,7 @@ class SequentialRollout:
         space, actions = self._spaces
         shape, action_shape, ndarray = space.shape, actions.shape, np.ndarray
         known, known_action = observation.__class__, None
+        keys = space.spaces.keys() if known is dict and isinstance(space, gym.spaces.Dict) else ()
         keeping = observing or (reader is not None and reader.needs_observations)
         before, ended = None, False
         for step in range(length):
@@ -122,7 +124,11 @@ class SequentialRollout:
                     append(reward.item())
                 else:
                     append(reward)
-                if observation.__class__ is not known or (known is ndarray and observation.shape != shape):
+                if (
+                    observation.__class__ is not known
+                    or (known is ndarray and observation.shape != shape)
+                    or (known is dict and observation.keys() != keys)
+                ):
                     check_observation("step", observation, space)
                     known = observation.__class__
             except Exception as error:
@@ -168,12 +174,12 @@ class SequentialRollout:
     def actions(self) -> NDArray[Any]:
         return np.stack(self._taken)
 
-    def position(self, resets: int) -> Position:
-        """Returns where the request is; may be called from another thread."""
+    def position(self, before: int) -> Position:
+        """Returns where the request is, after so many calls; may be called from another thread."""
         taken, row, begun = len(self._rewards), self._row, self._begun
         step = max(0, taken - self._first)
-        calling = "reset" if begun == -1 else "step" if begun == step else "policy"
-        return Position(resets + row + taken, calling, row, step)
+        calling: Literal["reset", "policy", "step"] = "reset" if begun == -1 else "step" if begun == step else "policy"
+        return Position(before + row + taken, calling, row, step)
 
     def _array(self) -> NDArray[np.float64]:
         if self._reader is None:

@@ -58,6 +58,7 @@ class Strategy(ABC):
         self.options = options
         self._asked: Schedule | None = None
         self._told: list[Trajectories | Summary] = []
+        self._count = 0  # trajectories told
         if horizon is not None and budget is not None and gamma is not None:
             self.horizon = checks.integer("horizon", horizon, least=1)
             self._budget = self._first_budget = checks.integer("budget", budget, least=1)
@@ -166,7 +167,7 @@ class Strategy(ABC):
 
     def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the group to which each trajectory of what was last asked for belongs, given their lengths."""
-        return (int(self.moments.counts[0]) + np.arange(lengths.size)) % self.division.groups
+        return (self._count + np.arange(lengths.size)) % self.division.groups
 
     def follow(self, groups: Sequence[Moments], *, same_means: bool = True) -> None:
         """Plans and estimates from now on by another signal of the trajectories that were told.
@@ -208,6 +209,7 @@ class Strategy(ABC):
         for batch in batches[0 if self._told else 1 :]:
             self.moments.update(batch)
         self._told += batches
+        self._count += sum(len(batch) for batch in batches if isinstance(batch, Trajectories))
         if self.division.groups == 1:
             self._groups = [self.moments]
             return
