@@ -105,9 +105,6 @@ class Policy(ABC):
         """
         raise NotImplementedError
 
-    def learn_from(self, other: Self) -> None:  # noqa: B027 - most have nothing to find out
-        """Take over what another copy found out about how it must be called."""
-
     def act_alone(self) -> None:
         """Act on one row in each call from now on."""
         self._block = 1
