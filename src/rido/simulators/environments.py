@@ -41,7 +41,6 @@ class Environments(ABC):
         components: names of the components of rewards; none where rewards are plain numbers.
         reader: what reads them.
         in_rows: whether observations can be put into a batch, one in each row.
-        remakes: whether a reset makes new environments, in slots from 0 on, and ends those of all slots.
     """
 
     most: int
@@ -53,7 +52,6 @@ class Environments(ABC):
     action_space: gym.Space[Any]
     reader: ComponentReader | None = None
     in_rows: bool = True
-    remakes: bool = False
 
     @property
     def components(self) -> tuple[str, ...]:

@@ -203,7 +203,7 @@ class _Half(EnvironmentsSimulator):
 class _EnvPoolEnvironments(Environments):
     """Environments of EnvPool in its synchronous mode, in which any of them can be reset and stepped.
 
-    Where it ``remakes``, a reset makes new environments, with the seeds; then all are reset together.
+    With ``remake``, a reset makes new environments, with the seeds; then all are reset together.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class _EnvPoolEnvironments(Environments):
         threads: int,
     ) -> None:
         self._id, self._arguments, self._remarks = env_id, arguments, remarks
-        self._threads, self.most, self.remakes = threads, most, remake
+        self._threads, self.most, self._remake = threads, most, remake
         self._pool: Any = None
         self._observations: Any = None
         self.observation_space = spec.gymnasium_observation_space
@@ -228,7 +228,7 @@ class _EnvPoolEnvironments(Environments):
 
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
         try:
-            if self.remakes:
+            if self._remake:
                 self._make([narrow_seed(int(seed or 0)) for seed in seeds])
             elif self._pool is None:
                 words = np.random.SeedSequence(seeds[0]).generate_state(self.most).tolist()

@@ -173,47 +173,40 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
         seeds: two different ones.
         steps: of each play.
     """
-    before = GlobalState()
-    plays: list[Play] = []
+    before, plays = GlobalState(), []
     try:
-        plays.append(Play(seeds[0]))
-        _play(envs, policy, {0: plays[0]}, steps)
-        kind: Kind = "same" if envs.remakes else _compare(envs, policy, plays, seeds, steps)
-        seen = [observation for play in plays[:3:2] for observation in play.seen]
+        first = Play(seeds[0])
+        plays.append(first)
+        _play(envs, policy, {0: first}, steps)
+        again, second = Play(seeds[0], first.actions), Play(seeds[1], row=1)
+        plays += [again, second]
+        _play(envs, policy, {1: again, 0: second}, steps)
+        last = Play(seeds[1], second.actions, 1)
+        plays.append(last)
+        _play(envs, policy, {0: last}, steps)
+        fresh, later = again.same(first), last.same(second)
+        kind: Kind = "same" if fresh and later else "copies" if fresh else "differ"
+        if kind == "differ":
+            alone = Play(seeds[0], first.actions)
+            plays.append(alone)
+            _play(envs, policy, {0: alone}, steps)
+            kind = "shared" if alone.same(first) else kind
+        elif kind == "copies":
+            other, third, fourth = Play(seeds[0] + seeds[1]), *(Play(seeds[1], second.actions, 1) for _ in range(2))
+            plays += [other, third, fourth]
+            _play(envs, policy, {1: other}, steps)
+            _play(envs, policy, {1: third}, steps)
+            _play(envs, policy, {0: fourth}, steps)
+            kind = "copies" if third.same(last) and not fourth.same(last) else "history"
+        seen = [*first.seen, *second.seen]
         mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // _ROWS)])
-        found = Rehearsal(kind, mixes=mixes, digest=plays[:4][-1].digest)
+        found = Rehearsal(kind, mixes=mixes, digest=last.digest)
     except (Exception, SystemExit) as error:  # the first trajectory fails in the same way, and its error says where
         found = Rehearsal(failed=str(error) or repr(error))
     finally:
         envs.rehearsing = None
         before.restore()
     return replace(found, transitions=sum(len(play.rewards) for play in plays))
-
-
-def _compare(envs: Environments, policy: Policy, plays: list[Play], seeds: Sequence[int], steps: int) -> Kind:
-    """Returns what trajectories depend on, by plays after the first, which are added to it."""
-    first = plays[0]
-    again, second = Play(seeds[0], first.actions), Play(seeds[1], row=1)
-    plays += [again, second]
-    _play(envs, policy, {1: again, 0: second}, steps)
-    last = Play(seeds[1], second.actions, 1)
-    plays.append(last)
-    _play(envs, policy, {0: last}, steps)
-    fresh, later = again.same(first), last.same(second)
-    kind: Kind = "same" if fresh and later else "copies" if fresh else "differ"
-    if kind == "differ":
-        alone = Play(seeds[0], first.actions)
-        plays.append(alone)
-        _play(envs, policy, {0: alone}, steps)
-        kind = "shared" if alone.same(first) else kind
-    elif kind == "copies":
-        other, third, fourth = Play(seeds[0] + seeds[1]), *(Play(seeds[1], second.actions, 1) for _ in range(2))
-        plays += [other, third, fourth]
-        _play(envs, policy, {1: other}, steps)
-        _play(envs, policy, {1: third}, steps)
-        _play(envs, policy, {0: fourth}, steps)
-        kind = "copies" if third.same(last) and not fourth.same(last) else "history"
-    return kind
 
 
 def _play(envs: Environments, policy: Policy, plays: dict[int, Play], steps: int) -> None:
