@@ -51,7 +51,9 @@ def test_an_evaluation_is_followed_to_its_end(tmp_path, monkeypatch):
     assert state["trajectories"] == result.trajectories and state["counts"] == result.schedule.counts.tolist()
     assert state["value"] == with_interval(result.value, *result.interval())
     assert state["rounds"][-1] == pytest.approx([state["transitions"], result.value, *result.interval()])
-    assert state["budget"] == 4000 and state["forecast"] == 0
+    assert (
+        state["budget"] == 4000 and 0 <= state["forecast"] < 0.01 * state["seconds"]
+    )  # under a trajectory is left
     assert state["title"] == f"{result.policy} in {result.environment}"
 
 

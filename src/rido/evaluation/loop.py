@@ -160,8 +160,6 @@ def _run(
     entropy = secrets.randbits(64) if seed is None else seed
     if record is None or not any(True for _ in record.pieces()):  # a run that resumes has noted it
         notes += check_seeds(simulator, entropy, sobol=task.sobol)
-        if record is not None and (rehearsed := describe(simulator).rehearsed):  # a run that resumes rehearses others
-            record.get_or_set(REHEARSED, rehearsed)
     if record is not None:
         record.set(NORMALISATION, normalisation)
         notes = record.add_notes(notes)
