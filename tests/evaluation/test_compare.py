@@ -107,7 +107,7 @@ def test_policies_are_named_by_what_tells_them_apart(tmp_path):
     assert list(named_policies(f"{tmp_path}/steps/*.zip")) == ["step_9", "step_10"]
     with pytest.raises(ValueError, match="folder or pattern"):
         named_policies(tmp_path / "none/*.zip")
-    with pytest.raises(ValueError, match="policies must be 2 to 100, got 1: random"):
+    with pytest.raises(ValueError, match=r"policies must be 2 to 100, got 1: \['random'\]"):
         named_policies(["random"])
 
 

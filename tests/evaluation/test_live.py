@@ -46,11 +46,14 @@ def test_an_evaluation_is_followed_to_its_end(tmp_path, monkeypatch):
     state = look()
     run.close()
     taken = [one["transitions"] for one in seen[2:]]
-    assert len(taken) > 5 and taken == sorted(taken) and state["transitions"] == result.transitions
+    assert len(taken) > 5 and taken == sorted(taken)
+    assert 0 <= result.transitions - state["transitions"] <= 100  # of the rehearsal, beyond the budget
     assert state["trajectories"] == result.trajectories and state["counts"] == result.schedule.counts.tolist()
     assert state["value"] == with_interval(result.value, *result.interval())
-    assert state["rounds"][-1] == pytest.approx([result.transitions, result.value, *result.interval()])
-    assert state["budget"] == 4000 and state["forecast"] == 0
+    assert state["rounds"][-1] == pytest.approx([state["transitions"], result.value, *result.interval()])
+    assert (
+        state["budget"] == 4000 and 0 <= state["forecast"] < 0.01 * state["seconds"]
+    )  # under a trajectory is left
     assert state["title"] == f"{result.policy} in {result.environment}"
 
 

@@ -222,7 +222,7 @@ def test_misuse_is_named():
         race.tell({})
     count = race.ask()[1].trajectories
     one = Trajectories(np.ones((count, 1)), np.ones(count, dtype=int))
-    with pytest.raises(ValueError, match="must be of a, b, got a"):
+    with pytest.raises(ValueError, match=r"must be of a, b, got \['a'\]"):
         race.tell({"a": one})
 
 

@@ -350,8 +350,8 @@ class Collector:
         if self._components is not None:
             self._components.check(piece.trajectories)  # before anything is recorded
         if self._record is not None:
-            if rehearsed := describe(self._simulator).rehearsed:  # a process that resumes rehearses once more
-                self._record.get_or_set(REHEARSED, rehearsed)
+            if not self.trajectories and (rehearsed := describe(self._simulator).rehearsed):
+                self._record.set(REHEARSED, rehearsed)  # a run that resumes rehearses with other seeds
             self._record.append(piece, describe(self._simulator).workers)
         return piece
 
