@@ -174,7 +174,7 @@ class TestRandom:
         assert np.array_equal(together, alone)
 
     def test_other_spaces_are_refused(self):
-        with pytest.raises(ValueError, match="action_space must be Discrete, Box, .* for policy 'random'"):
+        with pytest.raises(ValueError, match=r"action_space must be Discrete, Box, .* for policy 'random'"):
             RandomPolicy(spaces.Text(3))
 
 
