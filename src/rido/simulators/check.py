@@ -133,7 +133,7 @@ def check(
     asked = _Questions()
     wrappers = Wrappers(1, end_on_truncation=True)  # time limits stay as they are
     try:
-        envs = open_environments(env, wrappers, env_kwargs=env_kwargs or {}, num_envs=2)
+        envs = open_environments(env, wrappers, env_kwargs=dict(env_kwargs or {}), num_envs=2)
     except ValueError as error:
         return Check(name, str(policy), (Answer("opening", "found", str(error)),), 0)
     try:
