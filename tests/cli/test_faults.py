@@ -24,6 +24,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "faults" / "commands.py"
 SHORT = ["--budget", "60", "--gamma", "0.9", "--horizon", "5", "--seed", "1"]
 
 MODULE = """
+import rido
 import ctypes, os, sys
 import gymnasium as gym, numpy as np
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
@@ -60,6 +61,7 @@ class Slow(PendulumEnv):
 for kind in (Noisy, Exits, Recurses, Unusual, Unclosable, Slow):
     gym.register(f"{kind.__name__}-v0", entry_point=kind)
 
+@rido.batched
 def still(observations):
     return np.zeros((len(observations), 1))
 """
