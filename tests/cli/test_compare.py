@@ -86,7 +86,7 @@ def test_policies_come_from_folders_patterns_and_names(checkpoints, monkeypatch)
     assert "best more than once: give NAME=POLICY" in fails(
         "compare", "Pendulum-v1", "best=random", "old/best.npz", *short[:-1]
     )
-    assert "policies must be 2 to 100, got 1: best" in fails("compare", "Pendulum-v1", "old/best.npz", *short[:-1])
+    assert "policies must be 2 to 100, got 1: ['best']" in fails("compare", "Pendulum-v1", "old/best.npz", *short[:-1])
     assert "got 'no/*.zip'" in fails("compare", "Pendulum-v1", "no/*.zip", *short[:-1])
 
 

@@ -162,7 +162,7 @@ class Race:
 
     def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the group to which each trajectory of what was last asked for belongs, given their lengths."""
-        return (self._rewards.pairs + np.arange(lengths.size)) % self._division.groups
+        return (self._rewards.pairs + np.arange(checks.counts("lengths", lengths).size)) % self._division.groups
 
     def tell(self, trajectories: Mapping[str, Trajectories]) -> None:
         """Takes in the trajectories last asked for.

@@ -233,6 +233,8 @@ def batched(function: Any) -> Any:
         array([[-0.6, -0.8]])
     """
     if not callable(function):
+        if not callable(getattr(function, "predict", None)):
+            raise ValueError(f"function must be a function or have predict, got {checks.shown(function)}")
         return SimpleNamespace(predict=batched(function.predict), name=function_name(function))
 
     @wraps(function, updated=())
