@@ -48,7 +48,7 @@ STEPS = 14
 MOST_CALLS = 80  # of a policy whose memory is tried
 _LATE = 5  # steps after which the second trajectory of play 2 begins
 _TOLERANCE = 1e-5  # relative; side by side, sums may be rounded in another order
-_ROWS = 8  # of a batch in which a policy is tried
+ROWS = 8  # of a batch in which a policy is tried
 _MIXED = 1 / 8  # share of them whose action may differ: a choice between equals flips by rounding
 _STARTS = 8  # first observations on which a memory is tried
 _MOST_OBJECTS = 5000  # of a policy, among which its generators are looked for
@@ -199,7 +199,7 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
             _play(envs, policy, {0: fourth}, steps)
             kind = "copies" if third.same(last) and not fourth.same(last) else "history"
         seen = [*first.seen, *second.seen]
-        mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // _ROWS)])
+        mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // ROWS)])
         found = Rehearsal(kind, mixes=mixes, digest=last.digest)
     except (Exception, SystemExit) as error:  # the first trajectory fails in the same way, and its error says where
         found = Rehearsal(failed=str(error) or repr(error))
