@@ -216,5 +216,5 @@ def test_errors_name_the_trajectory():
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         EnvPoolSimulator(**{"env": "Pendulum-v1", "policy": "random", "horizon": 40, **arguments})
-    with pytest.raises(ValueError, match="seeds must be one for each of 2 trajectories, got 1"):
+    with pytest.raises(ValueError, match=r"seeds must be an integer for each of 2 trajectories, got \[1\]"):
         EnvPoolSimulator("Pendulum-v1", "random", horizon=40).rollout(np.array([4, 4]), [1])
