@@ -620,7 +620,7 @@ class OldGenerator(FromZero):
     """numpy's RandomState, made in the constructor."""
 
     def setup(self):
-        self.generator = np.random.RandomState(self.world)
+        self.generator = np.random.RandomState(np.random.MT19937(self.world))
 
     def drift(self):
         return self.noise * float(self.generator.normal())
