@@ -77,7 +77,7 @@ def test_statistics_that_differ_between_environments_are_refused(tmp_path):
     for env in (lambda: trained(mean=next(means)), vector(SyncVectorEnv, trained, partial(trained, mean=0.6))):
         with pytest.raises(ValueError, match="env must have the same statistics everywhere, got NormalizeObservation"):
             rido.evaluate(env, swing, budget=600, gamma=0.9, seed=0)
-    settings = dict(budget=600, gamma=0.9, run=tmp_path / "run.rido")
+    settings = dict(budget=600, gamma=0.9, seed=0, run=tmp_path / "run.rido")
     rido.evaluate(trained(), swing, **settings)
     with pytest.raises(RunFileError, match="its environment had other code or numbers"):
         rido.evaluate(trained(mean=0.6), swing, **settings)

@@ -153,7 +153,7 @@ class EnvironmentsSimulator:
             known = False
             if tried and isinstance(envs, SingleEnvironments):
                 with suppress(Exception, SystemExit):  # the first trajectory fails in the same way
-                    known = remembers(self.policy, first_observations(envs))
+                    known = remembers(self.policy, first_observations(envs, seeded=self._reseed))
             if known:
                 self._notes.update(dict.fromkeys(memory_notes(self.policy.name)))
             self._memories[name] = known
@@ -178,7 +178,7 @@ class EnvironmentsSimulator:
         if not policy.in_sequence or not isinstance(self._envs, SingleEnvironments):
             return found, False
         with suppress(Exception, SystemExit):
-            return found, remembers(policy, first_observations(self._envs), frozen=False)
+            return found, remembers(policy, first_observations(self._envs, seeded=self._reseed), frozen=False)
         return found, False
 
     def follow(self, found: Rehearsal) -> None:

@@ -368,15 +368,15 @@ def can_pair(envs: Environments) -> bool:
     return not envs.takes_points and envs.provide(2) > 1
 
 
-def first_observations(envs: SingleEnvironments) -> list[Any]:
-    """Returns some observations that differ: of resets, or samples of the space."""
+def first_observations(envs: SingleEnvironments, *, seeded: bool = True) -> list[Any]:
+    """Returns some observations that differ: of resets, or samples of the space where those must not be seeded."""
     found: list[Any] = []
     ends = time.perf_counter() + _SECONDS / 20
-    for seed in range(_STARTS):
+    for seed in range(_STARTS if seeded else 0):
         if seed < 2 or time.perf_counter() < ends:
             found.append(copy.deepcopy(envs.begin(seed, None)))
-    if close(found[0], found[1]):
+    if not found or close(found[0], found[1]):
         space = copy.deepcopy(envs.observation_space)
         space.seed(1)
-        found[1:] = [space.sample() for _ in found[1:]]
+        found[1:] = [space.sample() for _ in found[1:] or range(_STARTS)]
     return found
