@@ -405,7 +405,7 @@ def targets() -> dict[str, Target]:
 
 
 def _simulators() -> dict[str, Target]:
-    from rido.evaluation.results import compare_results
+    from rido.comparison.recorded import compare_results
     from rido.policies.resolve import resolve_policy
     from rido.simulators.gymnasium import GymnasiumSimulator
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import rido
 from interrupted import kill_until_done, slow_comparison
 from rido.cli import app
+from rido.comparison.compare import read_comparison
 from rido.core.digits import to_digits, with_interval
-from rido.evaluation.compare import read_comparison
 from rido.policies.files import parse_policies
 from rido.policies.resolve import shipped_agent
 

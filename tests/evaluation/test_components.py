@@ -16,9 +16,9 @@ from helpers import needs
 from interrupted import act
 from rido.cli import app
 from rido.evaluation.recorded import read_run
+from rido.record.database import RunFileError
+from rido.record.runfile import RunFile
 from rido.simulators.envs import lqg
-from rido.storage.database import RunFileError
-from rido.storage.runfile import RunFile
 
 HORIZON, GAMMA, DEATH = 20, 0.9, 0.1
 HOSTILE = "<script>alert(1)</script>"

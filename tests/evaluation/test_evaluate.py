@@ -21,12 +21,12 @@ from interrupted import kill_until_done, pieces, slow_run, start
 from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories
 from rido.evaluation import collector
 from rido.evaluation.recorded import read_run
+from rido.record.database import RunFileError
+from rido.record.runfile import RunFile
 from rido.simulators import SimulationError, factory
 from rido.simulators.base import Capabilities
 from rido.simulators.envs.lqg import expected_return
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.database import RunFileError
-from rido.storage.runfile import RunFile
 from runfiles import edit
 
 

@@ -14,9 +14,9 @@ from interrupted import act, doomed_run, pieces, slow_run, start
 from rido import Adaptive, Rido, Trajectories
 from rido.evaluation import collector
 from rido.evaluation.recorded import read_run
+from rido.record.database import RunFileError
 from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.database import RunFileError
 
 SETTINGS = dict(gamma=0.95, horizon=30, seed=1)
 

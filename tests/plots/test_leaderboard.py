@@ -11,13 +11,13 @@ import rido
 import rido.envs
 from helpers import needs
 from rido import Task, Trajectories
-from rido.evaluation.suite_race import SuiteRace
 from rido.plots.leaderboard import (
     leaderboard_csv,
     leaderboard_markdown,
     plot_scores,
     write_leaderboard,
 )
+from rido.suite.race import SuiteRace
 from webpages import assert_readable, assert_text_fits, look, requests_of
 
 needs("jinja2", "report")

@@ -13,9 +13,9 @@ import pytest
 
 import rido
 from helpers import needs
-from rido.critics.base import agent_critic
 from rido.policies.npz import MlpPolicy
 from rido.policies.resolve import resolve_policy, shipped_agent, shipped_agents
+from rido.predictors.base import agent_critic
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 

@@ -8,11 +8,11 @@ from scipy import stats
 
 import rido
 from helpers import needs
+from rido.record.database import RunFileError
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.base import narrow_seed
 from rido.simulators.factory import resolve_horizon
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.database import RunFileError
 from traps import assert_same, tanh_policy
 
 needs("envpool", "envpool")

@@ -12,8 +12,8 @@ import rido
 from environments import Mortal
 from helpers import needs
 from misbehaving import by_observation, critic
+from rido.record.database import RunFileError
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.database import RunFileError
 from traps import zeros
 
 FROZEN = "the statistics of NormalizeObservation were frozen"

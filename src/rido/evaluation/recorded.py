@@ -17,14 +17,14 @@ from rido.core.joint import JointEstimate
 from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
-from rido.critics.selection import RESET_SHARE
 from rido.evaluation.components import Components, full_length_returns, leading_moments
 from rido.evaluation.extension import recorded_goals
 from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
-from rido.storage.database import RunFileError, recognise
-from rido.storage.records import (
+from rido.predictors.selection import RESET_SHARE
+from rido.record.database import RunFileError, recognise
+from rido.record.records import (
     AGENT_DISCOUNT,
     COMPARISON,
     FITTED_CRITIC,
@@ -39,7 +39,7 @@ from rido.storage.records import (
     SUITE_TASK,
     WORKERS,
 )
-from rido.storage.runfile import RunFile
+from rido.record.runfile import RunFile
 from rido.strategies.diagnostics import width_warnings
 
 

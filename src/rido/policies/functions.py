@@ -18,7 +18,7 @@ from rido.core import checks
 from rido.policies.base import BLOCK, Actor, Generators, Policy, call_in_blocks, draw
 from rido.policies.observations import stack_alike, take
 from rido.policies.tensors import as_array
-from rido.storage.fingerprint import identify
+from rido.record.fingerprint import identify
 
 if TYPE_CHECKING:
     import gymnasium as gym

@@ -18,6 +18,7 @@ from rido.core.trajectories import Trajectories
 from rido.policies.base import Policy
 from rido.policies.observations import take
 from rido.policies.resolve import resolve_policy
+from rido.record.fingerprint import fingerprint
 from rido.simulators.base import Capabilities, Observed, SimulationError, narrow_seed
 from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.gymnasium import EnvironmentsSimulator
@@ -27,7 +28,6 @@ from rido.simulators.protocol import SlotError
 from rido.simulators.rehearsal import ROWS, Rehearsal, mixes_rows
 from rido.simulators.requests import check_request, join_observed, join_trajectories
 from rido.simulators.wrappers import lifted, limit_error
-from rido.storage.fingerprint import fingerprint
 
 try:
     envpool = importlib.import_module("envpool")  # its type hints are incomplete

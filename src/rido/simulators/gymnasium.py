@@ -18,6 +18,7 @@ from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesEr
 from rido.policies.observations import stack, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
+from rido.record.fingerprint import fingerprint
 from rido.simulators.base import Capabilities, Observed, Points, Position, SimulationError
 from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.environments import Environments, SingleEnvironments, Slots
@@ -40,7 +41,6 @@ from rido.simulators.requests import check_points, check_request
 from rido.simulators.rollout import Rollout
 from rido.simulators.sequence import SequentialRollout
 from rido.simulators.wrappers import Wrappers
-from rido.storage.fingerprint import fingerprint
 
 _SEEDING_SHARE = 0.5  # of the collecting time, from which on seeding is worth a remark
 
