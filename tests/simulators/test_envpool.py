@@ -219,3 +219,13 @@ def test_bad_arguments_are_named(arguments, message):
         EnvPoolSimulator(**{"env": "Pendulum-v1", "policy": "random", "horizon": 40, **arguments})
     with pytest.raises(ValueError, match=r"seeds must be an integer for each of 2 trajectories, got \[1\]"):
         EnvPoolSimulator("Pendulum-v1", "random", horizon=40).rollout(np.array([4, 4]), [1])
+
+
+def test_a_policy_that_mixes_rows_is_called_with_one():
+    settings = dict(gamma=0.9, horizon=10, budget=200, seed=1, simulator="envpool")
+    right = rido.evaluate("Pendulum-v1", lambda o: -o[:1] / np.linalg.norm(o), **settings)
+    result = rido.evaluate("Pendulum-v1", rido.batched(lambda o: -o[:, :1] / np.linalg.norm(o)), **settings)
+    np.testing.assert_allclose(result.value, right.value, rtol=1e-6)
+    assert "acts differently on several observations at once" in result.warnings[0]
+    plain = rido.batched(lambda o: -o[:, :1] / np.linalg.norm(o, axis=1, keepdims=True))
+    assert rido.evaluate("Pendulum-v1", plain, **settings).warnings == ()
