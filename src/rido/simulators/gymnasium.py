@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from rido.core import checks
 from rido.core.trajectories import Trajectories
 from rido.policies.base import Policies, Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError, one_by_one
-from rido.policies.observations import stack, take
+from rido.policies.observations import stack, stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
 from rido.record.fingerprint import fingerprint
@@ -30,8 +31,10 @@ from rido.simulators.rehearsal import (
     ROWS_COPY,
     Rehearsal,
     can_pair,
+    fails_on_one,
     first_observations,
     memory_notes,
+    mixes_rows,
     rehearsal_notes,
     rehearse,
     remembers,
@@ -178,12 +181,17 @@ class EnvironmentsSimulator:
         if not policy.in_sequence or not isinstance(self._envs, SingleEnvironments):
             return found, False
         with suppress(Exception, SystemExit):
-            return found, remembers(policy, first_observations(self._envs, seeded=self._reseed), frozen=False)
+            starts = first_observations(self._envs, seeded=self._reseed)
+            if isinstance(policy, FunctionPolicy) and (error := fails_on_one(policy, starts[0])) is not None:
+                policy.take_batches(error)
+                mixes = mixes_rows(policy, [stack_alike([one]) for one in starts])
+                return replace(found, batches=True, mixes=mixes), False
+            return found, remembers(policy, starts, frozen=False)
         return found, False
 
     def follow(self, found: Rehearsal) -> None:
         """Runs trajectories from now on as a rehearsal demands: one after the other where it found a difference."""
-        if not self.policy.in_sequence:  # one that turns out to take batches is tried in these then
+        if found.batches or not self.policy.in_sequence:  # one that turns out to take batches later is tried then
             self._tried.add(self._acting)
         if found.kind == "same" and not found.mixes:
             return

@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies.base import Policy
+from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import leaves, stack, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.simulators.environments import Environments, SingleEnvironments
@@ -113,6 +114,7 @@ class Rehearsal:
         kind: what trajectories depend on.
         failed: what was raised; empty if nothing was.
         mixes: whether the policy acts differently on batches.
+        batches: whether the policy turned out to take batches, which it was tried on.
         transitions: that it took.
         digest: of play 3, the same in two processes whose noise is the same, whatever the first seed.
     """
@@ -120,6 +122,7 @@ class Rehearsal:
     kind: Kind = "same"
     failed: str = ""
     mixes: bool = False
+    batches: bool = False
     transitions: int = 0
     digest: str = ""
 
@@ -267,6 +270,21 @@ def mixes_rows(policy: Policy, seen: Sequence[Any]) -> bool:
     alone = [policy(one, [np.random.default_rng(row)])[0] for row, one in enumerate(seen)]
     differ = [not close(one, other) for one, other in zip(together, alone, strict=True)]
     return float(np.mean(differ)) > _MIXED
+
+
+def fails_on_one(policy: Policy, observation: Any) -> TakesBatchesError | None:
+    """Returns how a policy fails on its first observation, if it then takes batches. A copy is called."""
+    before = GlobalState()
+    try:
+        copied, given = (cloudpickle.loads(cloudpickle.dumps(one)) for one in (policy, observation))
+        copied.begin(np.random.default_rng(1) if copied.draws else None)(given)
+    except TakesBatchesError as error:
+        return error
+    except (Exception, SystemExit):
+        return None  # the first trajectory says where
+    finally:
+        before.restore()
+    return None
 
 
 def remembers(policy: Policy, observations: Sequence[Any], calls: int = MOST_CALLS, *, frozen: bool = True) -> bool:
