@@ -53,10 +53,12 @@ def table(known):
     lines = ["# Nothing silent", "", __doc__.split("\n\n")[0].replace("The corpus", "The corpus") + "", ""]
     sizes = ", ".join(f"{len(cases)} {kind}" for kind, cases in KINDS.items())
     lines += [
-        f"{sizes}; of the environments half with a function of one observation, half with one that is said to take",
-        f"batches. A value is right within {MISS:g} standard errors (of result and loop together) of a plain loop",
+        f"{sizes}; of the environments about half with a function of one observation, the others with",
+        f"one that is said to take batches. A value is right within {MISS:g} standard errors of a plain loop",
         "that the test wrote, where no return appears twice that is once in the loop. By chance a right case of 40",
         "normal trajectories misses in 1 of 3,000; seeds are fixed, so the same cases are right in every run.",
+        "With 2 workers, where starting them takes most of the time, cases of one observation only; a run that is",
+        "stopped has tried every third first, and the next one goes on.",
         "",
         "    python benchmarks/silent.py --output results/silent.md",
         "",

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from numpy.random import bit_generator
 
-ROOT = Path(__file__).resolve().parents[1]
+OURS = tuple(f"{Path(__file__).resolve().parents[1] / folder}/" for folder in ("src/rido", "tests"))
+SHOWN = 4  # frames of a draw
 draws = []  # the lines of ours that asked for entropy since the last test began
 
 
@@ -24,9 +25,9 @@ def _watch(module):
 
     def randbits(bits):
         calls = traceback.extract_stack()[:-1]
-        ours = [call for call in calls if call.filename.startswith(str(ROOT))]
+        ours = [call for call in calls if call.filename.startswith(OURS)]
         if ours and calls[-1] is ours[-1]:  # what a library draws by itself, rido gives a seed before it is used
-            draws.append(" <- ".join(f"{call.filename}:{call.lineno}" for call in reversed(ours)))
+            draws.append(" <- ".join(f"{call.filename}:{call.lineno}" for call in ours[: -SHOWN - 1 : -1]))
         return drawn(bits)
 
     module.randbits = randbits

@@ -92,6 +92,21 @@ class TestJointEstimate:
         wanted = [estimate.interval(0.95 ** (1 / 3)) for estimate in found.estimates]
         np.testing.assert_allclose(found.intervals(0.95, simultaneous=True), wanted, rtol=1e-3)
 
+    def test_simultaneous_intervals_hold_together(self):
+        """Of 400,000 normal vectors with these correlations, 95% lie within the bounds: 0.002 is 6 standard errors."""
+        rng = np.random.default_rng(5)
+        mix = rng.normal(size=(6, 4))  # singular
+        covariance = mix @ mix.T
+        estimates = tuple(
+            Estimate(0.0, np.sqrt(variance), np.inf, rido.Schedule([1000]), 1.0, False)
+            for variance in np.diag(covariance)
+        )
+        found = JointEstimate(estimates, covariance).intervals(0.95, simultaneous=True)
+        highest = np.array([high for _, high in found])
+        inside = (np.abs(rng.normal(size=(400_000, 4)) @ mix.T) <= highest).all(axis=1)
+        assert inside.mean() == pytest.approx(0.95, abs=0.002)
+        assert JointEstimate(estimates, covariance).intervals(0.95, simultaneous=True) == found
+
     def test_simultaneous_intervals_of_equal_components_are_plain_ones(self, batch):
         same = rido.Trajectories.from_flat(batch.flat[:, [0, 0]], batch.lengths)
         found = JointEstimate.from_teams([[moments_of(same)]])
@@ -109,5 +124,8 @@ def test_a_strategy_plans_for_what_it_serves():
             rewards[:, -1, 0], rewards[:, 0, 1] = rng.normal(size=(2, schedule.trajectories))
             strategy.tell(rido.Trajectories(rewards, schedule.lengths))
         spent[name] = strategy.estimate().schedule.trajectories
-        assert strategy.joint().estimates[1] == strategy.estimate()
+        joint = strategy.joint()
+        assert joint.estimates[1] == strategy.estimate()
+        errors = [estimate.standard_error for estimate in joint.estimates]
+        np.testing.assert_allclose(np.sqrt(np.diag(joint.covariance)), errors)
     assert spent["early"] > 3 * spent["late"]

@@ -76,13 +76,15 @@ def test_strategies_plan_from_sums_what_they_plan_from_rewards(make):
     """Adaptive plans from sums without cross-validation, so its plans may differ by a little."""
     one, other = (make(horizon=12, budget=3000, gamma=0.9) for _ in range(2))
     rng = np.random.default_rng(0)
-    while (schedule := one.ask()) is not None and (same := other.ask()) is not None:
+    while (schedule := one.ask()) is not None or other.ask() is not None:  # one may need a round more
         if make is Rido:
-            assert same == schedule
-        batch = Trajectories(rng.normal(size=(schedule.trajectories, 12)), schedule.lengths)
-        one.tell(batch)
-        parts = [Trajectories(rng.normal(size=(part.trajectories, 12)), part.lengths) for part in other.parts]
-        other.tell([summary(part, 12, np.zeros(12)) for part in ([batch] if make is Rido else parts)])
+            assert other.ask() == schedule
+        if schedule is not None:
+            batch = Trajectories(rng.normal(size=(schedule.trajectories, 12)), schedule.lengths)
+            one.tell(batch)
+        if other.ask() is not None:
+            parts = [Trajectories(rng.normal(size=(part.trajectories, 12)), part.lengths) for part in other.parts]
+            other.tell([summary(part, 12, np.zeros(12)) for part in ([batch] if make is Rido else parts)])
     assert other.spent == pytest.approx(one.spent, abs=12)
     assert other.estimate().standard_error == pytest.approx(one.estimate().standard_error, rel=0.2)
     with pytest.raises(ValueError, match="the rewards were not told, only summaries of them"):

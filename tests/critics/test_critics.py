@@ -82,9 +82,9 @@ def test_the_true_value_leaves_only_what_cannot_be_known():
 
 def test_a_critic_of_the_wrong_shape_or_without_numbers_is_named():
     with pytest.raises(ValueError, match=r"critic must return \d+ values, one per observation, got \(1,\)"):
-        mortal(critic=lambda observations, steps_to_go: np.zeros(1))
+        mortal(critic=lambda observations, steps_to_go: np.zeros(1), seed=0)
     with pytest.raises(ValueError, match="critic must return finite values, got nan"):
-        mortal(critic=lambda observations, steps_to_go: np.full(len(observations), np.nan))
+        mortal(critic=lambda observations, steps_to_go: np.full(len(observations), np.nan), seed=0)
 
 
 # Exactness
@@ -162,8 +162,10 @@ def test_resets_are_as_many_as_their_share_asks_for():
 def test_resets_that_cost_count_against_the_budget():
     result = mortal(critic=network, seed=1, reset_cost=2.0)
     assert 0 < result.resets <= 150
-    assert 3000 - 2 * 150 <= result.transitions - 2 * result.resets <= 2700
-    assert mortal(critic=None, seed=1, reset_cost=2.0).transitions == 3000
+    plain = mortal(critic=None, seed=1, reset_cost=2.0)
+    for found in (result, plain):  # less than one episode stays unspent; a rehearsal takes at most 100 more
+        resets, kept = (found.resets, 300) if found is result else (0, 0)
+        assert 3000 - kept - 30 < found.transitions - 2 * resets <= 3000 - kept + 100
     with pytest.raises(ValueError, match="reset_cost must be at least 0 and finite, got -1"):
         mortal(critic=network, reset_cost=-1)
     with pytest.raises(ValueError, match="max_resets must be an integer of at least 2, got 1"):
@@ -195,7 +197,8 @@ def test_results_tell_of_the_critic():
 def test_the_number_of_environments_does_not_change_a_bit(critic, strategy):
     results = [mortal(seed=9, num_envs=n, critic=critic, strategy=strategy) for n in (1, 3, 16)]
     assert len({(result.value, result.standard_error, result.critic, result.resets) for result in results}) == 1
-    assert results[0].transitions == 3000
+    for result in results:  # less than one episode stays unspent; a rehearsal takes at most 100 more
+        assert 3000 - 30 < result.transitions <= 3000 + 100
 
 
 # Fitted and chosen critics

@@ -58,7 +58,8 @@ def test_what_is_reported_is_what_was_taken(settings, monkeypatch):
     result, taken = counted(**settings)
     assert result.transitions == taken > 0
     least = 0 if "until" in settings else 1900
-    assert settings.get("budget", 2000) is None or least <= taken <= 2000
+    # The policy takes batches: beyond the budget, at most 100 transitions rehearse what runs side by side.
+    assert settings.get("budget", 2000) is None or least <= taken <= 2100
 
 
 def test_a_budget_with_a_time_budget_pays_for_measuring(tmp_path):

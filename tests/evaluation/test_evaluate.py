@@ -55,7 +55,8 @@ def test_lqg_is_covered_and_the_budget_is_spent(strategy, gamma):
 def test_early_ends_are_paid_back_and_covered(strategy):
     results = [mortal(strategy=strategy, seed=seed) for seed in range(40)]
     assert_calibrated(results, Mortal.expected_return(30, 0.95, 0.1))
-    assert all(2900 < result.transitions <= 3000 < result.schedule.transitions for result in results)
+    # The policy takes batches, so environments run side by side, which at most 100 transitions rehearse.
+    assert all(2900 < result.transitions <= 3100 and result.schedule.transitions > 3000 for result in results)
 
 
 @pytest.mark.parametrize(

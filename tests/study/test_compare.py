@@ -59,7 +59,8 @@ def test_early_ends_are_part_of_the_bank():
     assert (batch.steps <= batch.lengths).all()
     assert batch.flat.sum() == batch.steps.sum() == batch.transitions
     result = compare(["uniform", "adaptive"], np.ones((4, 3)), steps=steps, budget=100, gamma=1.0, repetitions=3)
-    assert result["uniform"].transitions == 100 and 97 < result["adaptive"].transitions <= 100
+    for name in ("uniform", "adaptive"):  # less than one episode may stay unspent
+        assert 97 < result[name].transitions <= 100
 
 
 def test_bands_and_progress(bank):

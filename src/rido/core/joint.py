@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from rido.core.reward_moments import RewardMoments
 from rido.core.scaling import scaled
 
 _POINTS = 20_000  # of the lattice that integrates the normal distribution
-_SEED = 1  # of its shift: the same numbers in every call
+_JITTER = 1e-9  # added to the unit variances, because equal components have a singular correlation matrix
+_LEAST = 2.0**-53  # probability, so that quantiles are finite
 _STEPS = 40  # bisections for a confidence
 _TOLERANCE = 1e-5  # of the confidence of each interval
 
@@ -49,6 +50,12 @@ class JointEstimate:
         single = [[group for (group,) in part] for part in parts]
         estimates = tuple(Estimate.from_moments(*part, same_means=same_means) for part in single)
         return cls(estimates, _of_trajectories([group for (group,) in teams], same_means))
+
+    def widened(self, factors: Sequence[float]) -> JointEstimate:
+        """Returns the same estimates with the error of each component times its factor."""
+        pairs = zip(self.estimates, factors, strict=True)
+        estimates = (replace(estimate, standard_error=factor * estimate.standard_error) for estimate, factor in pairs)
+        return JointEstimate(tuple(estimates), self.covariance * np.outer(factors, factors))
 
     @property
     def values(self) -> Array:
@@ -129,13 +136,24 @@ class _NormalBox:
         return cls(covariance / deviations / deviations[:, None])
 
     def probability(self, low: float, high: float) -> float:
-        """Returns the probability that all components are from low to high."""
-        from scipy.stats import multivariate_normal  # slow to import
+        """Returns the probability that all components are from low to high, the same number in every call.
+
+        Genz's separation of variables: each component in turn is drawn from its conditional distribution within the
+        bounds, and the probabilities of the bounds are multiplied. Points are Niederreiter's lattice, folded at 1/2.
+        """
+        from scipy.special import ndtr, ndtri  # slow to import
 
         size = len(self.correlation)
-        normal = multivariate_normal(cov=self.correlation, allow_singular=True, maxpts=_POINTS, seed=_SEED)
-        normal.random_state = np.random.default_rng(_SEED)
-        return float(normal.cdf(np.full(size, high), lower_limit=np.full(size, low)))
+        factor = np.linalg.cholesky(self.correlation + _JITTER * np.eye(size))
+        points = 2.0 ** (np.arange(1, size + 1) / size)[:, None] * np.arange(1, _POINTS + 1) % 1
+        points = np.abs(2 * points - 1)
+        draws, together = np.zeros((size, _POINTS)), np.ones(_POINTS)
+        for index, row in enumerate(factor):
+            given = row[:index] @ draws[:index]
+            lowest, highest = ndtr((low - given) / row[index]), ndtr((high - given) / row[index])
+            together *= highest - lowest
+            draws[index] = ndtri(np.clip(lowest + points[index] * (highest - lowest), _LEAST, 1 - _LEAST))
+        return float(together.mean())
 
 
 def _one_sided(estimate: Estimate, limit: float, sign: float) -> float:

@@ -43,6 +43,7 @@ from rido.storage.records import (
     FITTED_CRITIC,
     INDEPENDENT_STARTS,
     JUDGED_ACTIONS,
+    REHEARSED,
     SOBOL_RESETS,
     Milestone,
     Piece,
@@ -349,6 +350,8 @@ class Collector:
         if self._components is not None:
             self._components.check(piece.trajectories)  # before anything is recorded
         if self._record is not None:
+            if rehearsed := describe(self._simulator).rehearsed:  # a process that resumes rehearses once more
+                self._record.get_or_set(REHEARSED, rehearsed)
             self._record.append(piece, describe(self._simulator).workers)
         return piece
 

@@ -95,7 +95,8 @@ def evaluate(
         deterministic: whether an agent takes its most likely action or samples one.
         reward_range: lowest and highest possible reward. The result then has a ``guaranteed_interval`` too, which holds
             for any such rewards. It is much wider, and not available with a critic.
-        budget: transitions to spend; never exceeded. Needed unless there is a ``time_budget``.
+        budget: transitions to spend; never exceeded, but for at most 100 (in each of two workers) that rehearse what
+            runs side by side, see docs/warnings.md. Needed unless there is a ``time_budget``.
         time_budget: seconds to spend, from when packages are imported and environments made. What steps and resets cost
             is measured first, and plans weigh it; the transitions that this takes are counted. The time may be exceeded
             a little, because a started trajectory always finishes.

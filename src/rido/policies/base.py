@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,9 +104,6 @@ class Policy(ABC):
             What maps each of its observations, in order, to an action.
         """
         raise NotImplementedError
-
-    def learn_from(self, other: Self) -> None:  # noqa: B027 - most have nothing to find out
-        """Take over what another copy found out about how it must be called."""
 
     def act_alone(self) -> None:
         """Act on one row in each call from now on."""

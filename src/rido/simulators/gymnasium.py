@@ -241,7 +241,7 @@ class EnvironmentsSimulator:
         self._rollout = rollout = SequentialRollout(envs.first, policy, lengths, seeds, **settings)
 
         def start(row: int) -> Any:
-            (seed,) = (seeds[row],) if self._reseed else self._fresh(np.zeros(1, dtype=np.intp), [seeds[row]])
+            (seed,) = (int(seeds[row]),) if self._reseed else self._fresh(np.zeros(1, dtype=np.intp), [seeds[row]])
             if points is None:
                 return envs.begin(seed, None)
             generator = PointGenerator(points[row], seeds[row])

@@ -263,8 +263,7 @@ def _act(envs: Environments, policy: Policy, play: Play, observation: Any) -> An
 
 def mixes_rows(policy: Policy, seen: Sequence[Any]) -> bool:
     """Returns whether a policy acts differently on observations in a batch and one by one."""
-    rows = len(seen)
-    together = np.asarray(policy(stack(list(seen)), [np.random.default_rng(row) for row in range(rows)]))
+    together = np.asarray(policy(stack(list(seen)), [np.random.default_rng(row) for row in range(len(seen))]))
     alone = [policy(one, [np.random.default_rng(row)])[0] for row, one in enumerate(seen)]
     differ = [not close(one, other) for one, other in zip(together, alone, strict=True)]
     return float(np.mean(differ)) > _MIXED

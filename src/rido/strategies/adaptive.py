@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from rido.core import checks
 from rido.core.allocation import fill
 from rido.core.estimate import Estimate
+from rido.core.joint import JointEstimate
 from rido.core.moments import Moments, union
 from rido.core.scaling import scaled_number
 from rido.core.schedule import Schedule
@@ -135,19 +136,24 @@ class Adaptive(Strategy):
 
     def _mean_of_teams(self) -> Estimate:
         if self._estimated is None:
-            self._estimated = self._allowing_for_unseen(super()._mean_of_teams())
+            estimate = super()._mean_of_teams()
+            factor = self._unseen_factor(estimate, self.leading)
+            self._estimated = replace(estimate, standard_error=factor * estimate.standard_error)
         return self._estimated
 
-    def _allowing_for_unseen(self, estimate: Estimate) -> Estimate:
-        """Widens the interval where trajectories are cut, by what unseen events behind the cuts may add."""
+    def joint(self) -> JointEstimate:
+        found = super().joint()
+        return found.widened([self._unseen_factor(estimate, index) for index, estimate in enumerate(found.estimates)])
+
+    def _unseen_factor(self, estimate: Estimate, component: int) -> float:
+        """Returns by what factor unseen events behind cuts may widen the error of a component."""
         division, counts = self.division, [team for team in self._team_counts() if team[-1]]
         even = all(team[0] == team[-1] for team in counts)
         if even or division.replicated or not 0 < estimate.standard_error < math.inf:
-            return estimate
-        lesson = learn(union(self._leading_groups(), same_means=not division.cross_fitted), settings=self.settings)
+            return 1.0
+        lesson = learn(union(self._groups_of(component), same_means=not division.cross_fitted), settings=self.settings)
         added = self.settings.doubt * sum(lesson.unseen_variance(team) for team in counts) / len(counts) ** 2
-        factor = math.sqrt(1 + added / scaled_number(estimate.standard_error, -lesson.unit) ** 2)
-        return replace(estimate, standard_error=factor * estimate.standard_error)
+        return math.sqrt(1 + added / scaled_number(estimate.standard_error, -lesson.unit) ** 2)
 
     def variance(self, weights: ArrayLike) -> float:
         """Returns the variance that the mean of the teams would have if these were the true f_t."""

@@ -243,7 +243,7 @@ class Strategy(ABC):
     def _mean_of_teams(self) -> Estimate:
         """Returns the plain mean of the teams' own estimates, which is computed once after each batch."""
         if self._estimated is None:
-            self._estimated = self.division.estimate(self._leading_groups())
+            self._estimated = self.division.estimate(self._groups_of(self.leading))
         return self._estimated
 
     def joint(self) -> JointEstimate:
@@ -252,9 +252,9 @@ class Strategy(ABC):
         known = [team for team in teams if all(group.counts[-1] for group in team)]
         return JointEstimate.from_teams(known or teams, same_means=not self.division.cross_fitted)  # type: ignore[arg-type]
 
-    def _leading_groups(self) -> list[Moments]:
+    def _groups_of(self, component: int) -> list[Moments]:
         return [
-            group.component(self.leading) if isinstance(group, RewardMoments) and group.components > 1 else group
+            group.component(component) if isinstance(group, RewardMoments) and group.components > 1 else group
             for group in self._groups
         ]
 
