@@ -110,7 +110,7 @@ def read(call, folder):
 
 
 def read_race(call, folder):
-    from rido.evaluation.compare import read_comparison
+    from rido.comparison.compare import read_comparison
 
     path = folder / "race.rido"
     call(run=path)

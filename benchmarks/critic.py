@@ -243,8 +243,8 @@ def fits(repetitions):
     """Why a ridge on random features and not boosted trees."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    from rido.critics.features import Sample
-    from rido.critics.regression import Basis, Normal
+    from rido.predictors.features import Sample
+    from rido.predictors.regression import Basis, Normal
 
     simulator, pilots = bank("Pendulum"), max(2, repetitions // 60)
     rows, horizon = simulator.rewards.shape

@@ -300,6 +300,8 @@ def targets() -> dict[str, Target]:
             lambda: {"env": Walk, "gamma": 0.9},
             ("horizon", "weight", "env_kwargs", "reference"),
         ),
+        "batched": Target(rido.batched, lambda: {"function": lambda o: o}),
+        "check": Target(rido.check, lambda: {"env": Walk}, ("policy", "env_kwargs", "deterministic", "trust", "seed")),
         "allocate": Target(rido.allocate, lambda: {"weights": [3.0, 2.0, 1.0], "budget": 30}, ("costs", "minimum")),
         "Race": Target(
             rido.Race,
@@ -403,7 +405,7 @@ def targets() -> dict[str, Target]:
 
 
 def _simulators() -> dict[str, Target]:
-    from rido.evaluation.results import compare_results
+    from rido.comparison.recorded import compare_results
     from rido.policies.resolve import resolve_policy
     from rido.simulators.gymnasium import GymnasiumSimulator
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import beta
 
 import rido
-from rido.evaluation.gate import Gate
+from rido.comparison.gate import Gate
 
 RACES = 400
 CASES = [  # gate, how much better the candidate is in standard deviations of the difference, what would be wrong

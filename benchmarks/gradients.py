@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode
 
 import rido
 from rido.core.trajectories import positions
-from rido.evaluation.gpomdp import Gpomdp, random_directions
+from rido.gradients.gpomdp import Gpomdp, random_directions
 from rido.policies.differentiable import DifferentiablePolicy, differentiable_policy
 from rido.simulators.base import Observed
 from rido.simulators.envs.base import DomainVectorEnv
@@ -339,7 +339,7 @@ def networks(quick):
                 )
 
 
-class StepValues(rido.critics.base.Critic):
+class StepValues(rido.predictors.base.Critic):
     """A baseline of each step as a critic."""
 
     name, rowwise = "step", True

@@ -11,9 +11,9 @@ from unittest.mock import patch
 import numpy as np
 
 import rido
-from rido.critics.base import agent_critic, signal_of_values
-from rido.critics.features import FeatureExtractor, Sample
 from rido.evaluation import loop
+from rido.predictors.base import agent_critic, signal_of_values
+from rido.predictors.features import FeatureExtractor, Sample
 from rido.simulators.base import describe, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 

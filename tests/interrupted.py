@@ -18,8 +18,9 @@ import numpy as np
 
 import rido
 from environments import Mortal
-from rido.evaluation import collector, trajectory_store
+from rido.evaluation import collector
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.suite import trajectory_store
 
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["pytest", "gymnasium", "scipy.optimize", "rido.evaluation.evaluate"])

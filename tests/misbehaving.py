@@ -1,7 +1,6 @@
 """Environments, policies and critics that misbehave, each in one way, with what should come of it."""
 
 import ctypes
-import itertools
 import os
 import sys
 import threading
@@ -167,11 +166,9 @@ class OwnBuffer(SharedBuffer):
 class Unseeded(Mortal):
     """Ignores its seed, in the start or in every step."""
 
-    made = itertools.count()
-
     def __init__(self, where="start", source="own"):
         super().__init__(death=0.0)
-        own = np.random.default_rng(next(Unseeded.made)).normal  # another one in each environment
+        own = np.random.default_rng(time.perf_counter_ns()).normal  # another one in each environment and process
         self.where, self.draw = where, np.random.normal if source == "numpy" else own
 
     def reset(self, *, seed=None, options=None):

@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 from functools import reduce
 
-from rido.storage.runfile import _BYTES, _TABLES, _checksum, _either
+from rido.record.runfile import _BYTES, _TABLES, _checksum, _either
 
 
 def edit(path, *statements):

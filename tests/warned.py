@@ -62,10 +62,10 @@ given = set()  # the warnings of the results of a test
 
 def watch():
     """Notes the warnings of all results from now on."""
-    from rido.evaluation.comparison import Comparison
-    from rido.evaluation.gradient import Gradient
-    from rido.evaluation.leaderboard import Leaderboard
+    from rido.comparison.comparison import Comparison
     from rido.evaluation.result import Evaluation
+    from rido.gradients.gradient import Gradient
+    from rido.suite.leaderboard import Leaderboard
 
     def note(warnings):
         given.update(warnings)

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import rido
-from rido.evaluation.looks import Looks
+from rido.comparison.looks import Looks
 
 sys.path.append(str(Path(__file__).parents[1]))
 from sections import paragraphs, row, rule, update
@@ -212,7 +212,7 @@ def student(seen, returns, level):
 
 
 def unseen(seen, returns, level):
-    """The bounds of rido.Race (see rido.evaluation.comparison), for whole episodes."""
+    """The bounds of rido.Race (see rido.comparison.comparison), for whole episodes."""
     plain = student(seen, returns, level)
     return max(plain, always(seen, returns, level)) if seen.size < FEW else plain
 

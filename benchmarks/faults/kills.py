@@ -21,7 +21,7 @@ from environments import Mortal
 from interrupted import PROCESSES, act, pieces
 from rido.evaluation import collector
 from rido.evaluation.recorded import read_run
-from rido.storage.runfile import RunFile
+from rido.record.runfile import RunFile
 
 STEP = 2e-4  # seconds that a step of the environment takes at least
 SETTINGS = dict(gamma=0.95, horizon=30, num_envs=2)

@@ -32,9 +32,9 @@ import rido
 from rido.cli import app
 from rido.evaluation import collector
 from rido.evaluation.recorded import read_run
-from rido.storage import database
-from rido.storage.database import RunFileError
-from rido.storage.runfile import RunFile
+from rido.record import database
+from rido.record.database import RunFileError
+from rido.record.runfile import RunFile
 
 NOBODY = 65534  # a user without rights, for root may write anywhere
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # a folder in memory, where writing is quick

@@ -5,7 +5,7 @@ import numpy as np
 
 import policies  # of benchmarks/compare, which agents puts on the path
 import rido
-from rido.evaluation.suite_race import SuiteRace
+from rido.suite.race import SuiteRace
 
 
 def record(folder):

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from rido.storage.runfile import RunFile
+from rido.record.runfile import RunFile
 
 SUITE = """
 budget = 120000

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 import rido
-from rido.storage.records import Piece
-from rido.storage.runfile import RunFile
+from rido.record.records import Piece
+from rido.record.runfile import RunFile
 
 UPDATES = 1000  # a second
 SECONDS = 3.0  # of one run of the writer

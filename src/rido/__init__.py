@@ -17,17 +17,17 @@ import rido.core._path  # noqa: F401 - before anything else
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rido.comparison.compare import compare
+from rido.comparison.comparison import Comparison
+from rido.comparison.race import Race
 from rido.core.allocation import allocate
 from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
-from rido.evaluation.compare import compare
-from rido.evaluation.comparison import Comparison
 from rido.evaluation.evaluate import evaluate
-from rido.evaluation.gradient import Gradient, gradient
-from rido.evaluation.race import Race
 from rido.evaluation.result import Evaluation
+from rido.gradients.gradient import Gradient, gradient
 from rido.policies.functions import batched
 from rido.simulators.registration import register_when_imported
 from rido.strategies import Adaptive, Oracle, Rido, Robust, Strategy, Uniform
@@ -64,16 +64,16 @@ __all__ = [
 # Imported when first used.
 _LATE = {
     "Check": "simulators.check",
-    "Leaderboard": "evaluation.leaderboard",
-    "Suite": "evaluation.suite",
-    "Task": "evaluation.leaderboard",
+    "Leaderboard": "suite.leaderboard",
+    "Suite": "suite.suite",
+    "Task": "suite.leaderboard",
     "check": "simulators.check",
 }
 
 if TYPE_CHECKING:
-    from rido.evaluation.leaderboard import Leaderboard, Task
-    from rido.evaluation.suite import Suite
     from rido.simulators.check import Check, check
+    from rido.suite.leaderboard import Leaderboard, Task
+    from rido.suite.suite import Suite
 else:
 
     def __getattr__(name: str) -> Any:

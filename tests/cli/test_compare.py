@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import rido
 from interrupted import kill_until_done, slow_comparison
 from rido.cli import app
+from rido.comparison.compare import read_comparison
 from rido.core.digits import to_digits, with_interval
-from rido.evaluation.compare import read_comparison
 from rido.policies.files import parse_policies
 from rido.policies.resolve import shipped_agent
 
@@ -86,7 +86,7 @@ def test_policies_come_from_folders_patterns_and_names(checkpoints, monkeypatch)
     assert "best more than once: give NAME=POLICY" in fails(
         "compare", "Pendulum-v1", "best=random", "old/best.npz", *short[:-1]
     )
-    assert "policies must be 2 to 100, got 1: best" in fails("compare", "Pendulum-v1", "old/best.npz", *short[:-1])
+    assert "policies must be 2 to 100, got 1: ['best']" in fails("compare", "Pendulum-v1", "old/best.npz", *short[:-1])
     assert "got 'no/*.zip'" in fails("compare", "Pendulum-v1", "no/*.zip", *short[:-1])
 
 

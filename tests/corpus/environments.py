@@ -620,7 +620,7 @@ class OldGenerator(FromZero):
     """numpy's RandomState, made in the constructor."""
 
     def setup(self):
-        self.generator = np.random.RandomState(self.world)
+        self.generator = np.random.RandomState(np.random.MT19937(self.world))
 
     def drift(self):
         return self.noise * float(self.generator.normal())
@@ -1160,7 +1160,8 @@ class Rows(VectorEnv):
         for row in range(self.num_envs):
             if mask is None or mask[row]:
                 if self.generators[row] is None or (given[row] is not None and self.seeds):
-                    self.generators[row] = np.random.default_rng(given[row] if self.seeds else 7)
+                    wanted = given[row] if self.seeds else 7
+                    self.generators[row] = np.random.default_rng(row if wanted is None else wanted)
                 self.t[row], self.x[row] = 0, self.generators[row].normal(1, 1)
         return np.stack([self.x, self.t], axis=1).astype(np.float32), {}
 

@@ -16,9 +16,9 @@ from helpers import needs
 from interrupted import act
 from rido.cli import app
 from rido.evaluation.recorded import read_run
+from rido.record.database import RunFileError
+from rido.record.runfile import RunFile
 from rido.simulators.envs import lqg
-from rido.storage.database import RunFileError
-from rido.storage.runfile import RunFile
 
 HORIZON, GAMMA, DEATH = 20, 0.9, 0.1
 HOSTILE = "<script>alert(1)</script>"
@@ -301,7 +301,7 @@ def test_summary_and_joint_statements():
     together = found.confidence_that(below=tight[0], above=tight[1])
     assert 0.9 - 1e-6 <= together < found.confidence_that(below=tight[0]) == pytest.approx(0.95)
     assert found.confidence_that(below={"cost": cost.value - 3 * cost.standard_error}) < 0.01
-    with pytest.raises(ValueError, match="below and above must name components"):
+    with pytest.raises(ValueError, match="below must name components, of 'reward', 'cost', got 'costs'"):
         found.confidence_that(below={"costs": 1.0})
 
 

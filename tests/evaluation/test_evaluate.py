@@ -21,12 +21,12 @@ from interrupted import kill_until_done, pieces, slow_run, start
 from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories
 from rido.evaluation import collector
 from rido.evaluation.recorded import read_run
+from rido.record.database import RunFileError
+from rido.record.runfile import RunFile
 from rido.simulators import SimulationError, factory
 from rido.simulators.base import Capabilities
 from rido.simulators.envs.lqg import expected_return
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.database import RunFileError
-from rido.storage.runfile import RunFile
 from runfiles import edit
 
 
@@ -98,7 +98,7 @@ def test_short_episodes_are_not_favoured(num_envs):
         ShortIsSweet, "random", budget=20_000, gamma=1.0, horizon=50, strategy="uniform", num_envs=num_envs, seed=1
     )
     assert abs(result.value - 5) < 4 * result.standard_error + 0.05
-    assert result.transitions == 20_000
+    assert 20_000 - 50 < result.transitions <= 20_000
 
 
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1"])
@@ -138,6 +138,7 @@ def test_the_number_of_environments_does_not_change_a_bit():
     assert results[0].value != mortal(seed=10).value
 
 
+@pytest.mark.entropy("it is the seed that is drawn")
 def test_a_seed_is_drawn_and_reported():
     result = mortal()
     assert mortal(seed=result.seed).value == result.value
@@ -245,6 +246,7 @@ def test_workers_that_a_simulator_would_ignore_are_refused(simulator, message):
 # Run files
 
 
+@pytest.mark.entropy("a run file keeps the seed that was drawn")
 def test_a_run_file_records_resumes_and_repeats(tmp_path, monkeypatch):
     monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
     path = tmp_path / "run.rido"
@@ -325,16 +327,17 @@ def test_what_to_know_of_a_part_of_a_run_is_known_of_all(tmp_path, monkeypatch):
 
 
 def test_a_run_with_nothing_to_tell_is_reproducible(tmp_path):
-    assert mortal(run=tmp_path / "run.rido").reproducible
-    assert mortal(run=tmp_path / "run.rido").reproducible and read_run(tmp_path / "run.rido").evaluation.reproducible
+    path = tmp_path / "run.rido"
+    assert mortal(run=path, seed=0).reproducible
+    assert mortal(run=path, seed=0).reproducible and read_run(path).evaluation.reproducible
 
 
 def test_a_damaged_run_file_is_refused(tmp_path):
     (tmp_path / "noise.rido").write_bytes(random.Random(0).randbytes(4096))
     with pytest.raises(RunFileError, match="cannot be used: file is not a database"):
-        mortal(run=tmp_path / "noise.rido")
+        mortal(run=tmp_path / "noise.rido", seed=1)
     with pytest.raises(RunFileError, match="cannot be used"):
-        mortal(run=tmp_path / "missing" / "run.rido")
+        mortal(run=tmp_path / "missing" / "run.rido", seed=1)
     path = tmp_path / "run.rido"
     mortal(run=path, seed=1)
     with sqlite3.connect(path) as database:
@@ -344,7 +347,7 @@ def test_a_damaged_run_file_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "other.rido") as database:
         database.execute("CREATE TABLE photos (name TEXT)")
     with pytest.raises(RunFileError, match="cannot be used: it is an SQLite file, but no run file"):
-        mortal(run=tmp_path / "other.rido")
+        mortal(run=tmp_path / "other.rido", seed=1)
 
 
 def test_everything_before_a_fault_stays_in_the_run_file(tmp_path, monkeypatch):
@@ -380,7 +383,7 @@ def test_others_can_watch_a_run(tmp_path):
     with sqlite3.connect(path) as database:
         rows = database.execute("SELECT transitions, value, standard_error FROM progress ORDER BY round").fetchall()
     value, standard_error, transitions, *_ = slow_run(path)
-    assert rows[-1] == (transitions, value, standard_error) and transitions == 6000
+    assert rows[-1] == (6000, value, standard_error) and 0 < transitions - 6000 <= 100  # of the rehearsal
 
 
 def test_progress_shows_the_interval_that_the_result_prints(monkeypatch):

@@ -72,7 +72,7 @@ def test_early_ends_count_as_zeros():
     settings = dict(budget=1000, gamma=1.0, horizon=5, strategy="uniform", seed=0)
     result = rido.evaluate(partial(Constant, death=0.2), act, reward_range=(2, 4), **settings)
     simulator = GymnasiumSimulator(partial(Constant, death=0.2), act, horizon=5)
-    assert result.schedule.trajectories > 200 and result.transitions == 1000
+    assert result.schedule.trajectories > 200 and 995 < result.transitions <= 1100  # beyond the budget, a rehearsal
     low, high = result.guaranteed_interval
     assert low < 3 * np.sum(0.8 ** np.arange(5)) < high
     batch = simulator.rollout(np.full(200, 5), trajectory_seeds(0, 0, 200))

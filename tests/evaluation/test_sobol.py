@@ -11,13 +11,13 @@ from scipy import stats
 
 import rido
 from environments import Mortal
+from rido.comparison.compare import read_comparison
 from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
-from rido.evaluation.compare import read_comparison
 from rido.evaluation.recorded import read_run
+from rido.record.database import RunFileError
+from rido.record.runfile import RunFile
 from rido.simulators.sobol import SobolPoints
-from rido.storage.database import RunFileError
-from rido.storage.runfile import RunFile
 from rido.strategies.division import Division
 
 ROOT = Path(__file__).resolve().parents[2]

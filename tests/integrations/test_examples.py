@@ -36,7 +36,9 @@ def test_a_loop_in_the_style_of_cleanrl():
             observation, reward, terminated, truncated, _ = env.step(int(agent.act(observation[None])[0]))
             total, over = total + reward, terminated or truncated
         returns.append(total)
-    assert [result.transitions for result in results] == [3000, 3000] and agrees(results[-1], returns)
+    assert len(results) == 2 and agrees(results[-1], returns)
+    # What is left is less than an episode's 500 steps; the rehearsal takes at most 100 more.
+    assert all(2500 < result.transitions <= 3100 for result in results)
 
 
 def test_a_loop_that_spends_its_budget_by_gradients():

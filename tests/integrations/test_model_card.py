@@ -27,7 +27,7 @@ def test_the_hubs_reader_finds_the_result(run, tmp_path):
     expected = dict(interval_low=low, interval_high=high, confidence=0.95, transitions=result.transitions, seed=1)
     assert {key: found.metric_args[key] for key in expected} == expected
     assert found.metric_args["deterministic"] is True and found.metric_args["standard_error"] == result.standard_error
-    assert "95% confidence interval [" in card.text and "2,000 transitions" in card.text
+    assert "95% confidence interval [" in card.text and f"{result.transitions:,} transitions" in card.text
     written = CliRunner().invoke(app, ["card", str(path), "--name", "my pendulum", "-o", str(tmp_path / "README.md")])
     assert written.exit_code == 0 and (tmp_path / "README.md").read_text() == told.stdout
 

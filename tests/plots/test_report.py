@@ -14,7 +14,7 @@ import rido
 from rido.core.digits import to_digits
 from rido.evaluation.recorded import read_run
 from rido.plots.report import comparison_html, evaluation_html, report_html, write_comparison, write_report
-from rido.storage.database import RunFileError
+from rido.record.database import RunFileError
 from runfiles import edit
 from webpages import assert_readable, assert_text_fits, look
 

@@ -112,7 +112,7 @@ def test_a_comparison_and_a_suite_warn_too(agents, tmp_path):
     policies = {"agent": path, "random": "random"}
     found = rido.compare(ENV, policies, **SETTINGS, run=run)
     assert len(missing(found.warnings)) == 1 and found.reproducible
-    assert rido.evaluation.compare.read_comparison(run).warnings == found.warnings
+    assert rido.comparison.compare.read_comparison(run).warnings == found.warnings
     assert rido.compare(ENV, policies, **SETTINGS, run=run).warnings == found.warnings
     suite = rido.Suite({"it": rido.Task(ENV, gamma=0.9, horizon=20)}, policies, budget=200)
     for _ in range(2):

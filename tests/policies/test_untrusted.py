@@ -156,4 +156,4 @@ def test_nothing_is_trusted_unless_it_is_said(agent, tmp_path):
     ):
         with pytest.raises(UntrustedFileError, match=r"builtins\.print, .* --trust, RIDO_TRUST=1 or trust=True"):
             run()
-    assert rido.evaluate("Pendulum-v1", agent, **common).transitions == 60
+    assert rido.evaluate("Pendulum-v1", agent, **common).transitions == 60 + 4 * 14  # those of the rehearsal

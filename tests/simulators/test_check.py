@@ -41,7 +41,7 @@ class Jumps(kinds.Line):
         (kinds.InPlace, set()),
         (kinds.OwnGenerator, {"copies of noise"}),
         (kinds.Shared, {"shared state"}),
-        (kinds.Entropy, {"determinism"}),
+        pytest.param(kinds.Entropy, {"determinism"}, marks=pytest.mark.entropy("no two of its numbers are the same")),
         (kinds.GlobalNumpy, {"determinism", "global random numbers"}),
         (kinds.NoSeeding, {"determinism"}),
         (kinds.Wraps, {"dtype and bounds of observations"}),

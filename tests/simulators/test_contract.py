@@ -8,6 +8,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from environments import Mortal
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.rehearsal import STEPS
 
 
 def weighted(observations):
@@ -95,7 +96,7 @@ def test_other_seeds_give_other_trajectories(simulator):
 def test_bad_requests_are_named(simulator):
     with pytest.raises(ValueError, match="lengths must be from 1 to the horizon 40, got 41 to 41"):
         simulator.rollout(np.array([41]), [1])
-    with pytest.raises(ValueError, match="seeds must be one for each of 2 trajectories, got 1"):
+    with pytest.raises(ValueError, match=r"seeds must be an integer for each of 2 trajectories, got \[1\]"):
         simulator.rollout(np.array([4, 4]), [1])
 
 
@@ -146,8 +147,9 @@ def test_no_environment_is_stepped_beyond_its_planned_length(num_envs):
     simulator = GymnasiumSimulator(make, weighted, horizon=40, num_envs=num_envs)
     simulator.rollout(LENGTHS, SEEDS)
     taken = sorted(steps for env in made for steps in env.log)
-    assert taken == [0, *sorted(LENGTHS.tolist())]  # one was reset again because the policy takes batches
-    assert len(made) == num_envs
+    rehearsed = [STEPS] * 4
+    assert taken == sorted([0, *rehearsed, *LENGTHS.tolist()])  # one was reset again because the policy takes batches
+    assert len(made) == max(num_envs, 2)
 
 
 def test_the_longest_go_first_so_that_environments_stay_busy():
@@ -158,7 +160,10 @@ def test_the_longest_go_first_so_that_environments_stay_busy():
         return np.zeros(len(observations), dtype=int)
 
     lengths = np.array([1] * 30 + [40])
-    GymnasiumSimulator(lambda: Mortal(death=0.0), counting, horizon=40, num_envs=2).rollout(lengths, range(31))
+    simulator = GymnasiumSimulator(lambda: Mortal(death=0.0), counting, horizon=40, num_envs=2)
+    simulator.rollout(lengths, range(31))  # with the rehearsal
+    calls.clear()
+    simulator.rollout(lengths, range(31))
     assert calls.count(8) == 40  # the short ones run beside the long one; in the order given it would take 55
 
 

@@ -13,10 +13,10 @@ import rido
 from environments import Interrupted, Mortal
 from helpers import needs
 from rido.evaluation.recorded import read_run
+from rido.record.database import RunFileError
 from rido.simulators.base import SimulationError
 from rido.simulators.factory import resolve_horizon
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.database import RunFileError
 from traps import zeros
 
 CARTPOLE = "CartPole-v1"

@@ -121,8 +121,8 @@ def test_a_step_timeout_does_not_change_the_result(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(step_timeout=0), "step_timeout must be positive, in seconds, got 0"),
-        (dict(step_timeout=-1), "step_timeout must be at least 0 and finite, got -1"),
+        (dict(step_timeout=0), "step_timeout must be positive and finite, got 0"),
+        (dict(step_timeout=-1), "step_timeout must be positive and finite, got -1"),
         (dict(step_timeout=5, simulator="gymnasium"), "step_timeout must be None with simulator 'gymnasium', which"),
         (dict(step_timeout=5, simulator="jax"), "step_timeout must be None with simulator 'jax', which nothing can"),
     ],

@@ -89,7 +89,8 @@ class Legacy(Mortal):
     """Seeds numpy's old generator, which takes 32 bits."""
 
     def reset(self, *, seed=None, options=None):
-        self.old = np.random.RandomState(seed)
+        self.old = np.random.RandomState(np.random.MT19937(0))  # RandomState(seed) asks for entropy first
+        self.old.seed(seed)
         observation, info = super().reset(seed=seed)
         return observation + self.old.normal(), info
 

@@ -7,9 +7,9 @@ import gymnasium as gym
 import pytest
 
 import rido
+from rido.record import fingerprint as storage
+from rido.record.database import RunFileError
 from rido.simulators.identity import environment_fingerprint
-from rido.storage import fingerprint as storage
-from rido.storage.database import RunFileError
 from traps import zeros
 
 FILES = {

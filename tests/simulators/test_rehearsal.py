@@ -49,7 +49,7 @@ def rehearsed(env, policy=pushes, **settings):
         (kinds.PhysicsClient, "shared"),
         (kinds.Trail, "shared"),
         (kinds.SeedsGlobals, "shared"),
-        (kinds.Entropy, "differ"),
+        pytest.param(kinds.Entropy, "differ", marks=pytest.mark.entropy("no two of its numbers are the same")),
         (kinds.GlobalNumpy, "differ"),
         (kinds.NoSeeding, "differ"),
     ],
@@ -94,6 +94,30 @@ def test_transitions_are_counted_in_result_and_file(tmp_path, num_envs):
     assert 0 < extra <= 100 and again.transitions == result.transitions and again.value == result.value
     assert read_run(path).evaluation.transitions == result.transitions
     assert rido.evaluate(kinds.Line, lambda o: -o[:1], **settings).transitions == 480
+
+
+class Chronicle(kinds.Line):
+    """Writes down every step, in whichever process it is taken."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def step(self, action):
+        with open(self.path, "a") as file:
+            file.write(".")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("act", [lambda o: -np.clip(o[:, :1], -1, 1), lambda o: -o[:, :1] / np.linalg.norm(o)])
+def test_workers_count_every_step_of_a_function_that_turns_out_to_take_batches(tmp_path, act):
+    """The second one mixes rows, so each worker calls it with one observation at a time."""
+    steps = tmp_path / "steps"
+    settings = dict(gamma=0.9, horizon=12, budget=240, seed=0, strategy="uniform")
+    result = rido.evaluate(lambda: Chronicle(steps), act, workers=2, **settings)
+    assert steps.stat().st_size == result.transitions <= 340
+    right = rido.evaluate(kinds.Line, lambda o: act(o[None])[0], **settings)
+    assert result.value == pytest.approx(right.value, rel=1e-6)
 
 
 class Remembers:

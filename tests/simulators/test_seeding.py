@@ -18,8 +18,9 @@ NOTE = "environments were seeded once, not for each trajectory (reseed=False)"
 def test_dear_seeding_is_remarked_on_and_can_be_left_out():
     SlowSeeding.seeded = 0
     dear = rido.evaluate(SlowSeeding, zeros, **SETTINGS)
-    # Three check whether the seed repeats; after one, the policy turns out to take batches.
-    assert SlowSeeding.seeded == dear.trajectories + 4
+    # Three check whether the seed repeats; after one, the policy turns out to take batches; four are a rehearsal; the
+    # memory of the policy is tried on two at least.
+    assert 10 <= SlowSeeding.seeded - dear.trajectories <= 16
     (remark,) = dear.remarks
     assert remark.startswith("seeding takes most of the time: a reset takes ") and "reseed=False" in remark
     assert dear.reproducible and dear.value == rido.evaluate(Mortal, zeros, **SETTINGS).value

@@ -212,7 +212,7 @@ class Legacy(Mortal):
 
     def reset(self, *, seed=None, options=None):
         if seed is not None:
-            self.np_random = np.random.RandomState(seed)
+            self.np_random = np.random.RandomState(np.random.MT19937(seed))
         self.t, self.start = 0, self.np_random.randn()
         self.log.append(0)
         return np.array([0, self.start], dtype=np.float32), {}
@@ -288,7 +288,7 @@ def test_seeds_of_31_bits_are_found_out_before_the_point_is_used():
     class Narrow(Mortal):
         def reset(self, *, seed=None, options=None):
             observation, info = super().reset(seed=seed)
-            np.random.RandomState(seed)
+            np.random.RandomState(np.random.MT19937(0)).seed(seed)  # RandomState(seed) asks for entropy first
             return observation, info
 
     starts = GymnasiumSimulator(Narrow, zeros, horizon=40).starts(SEEDS, POINTS)

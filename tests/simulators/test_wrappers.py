@@ -12,8 +12,8 @@ import rido
 from environments import Mortal
 from helpers import needs
 from misbehaving import by_observation, critic
+from rido.record.database import RunFileError
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.storage.database import RunFileError
 from traps import zeros
 
 FROZEN = "the statistics of NormalizeObservation were frozen"
@@ -77,7 +77,7 @@ def test_statistics_that_differ_between_environments_are_refused(tmp_path):
     for env in (lambda: trained(mean=next(means)), vector(SyncVectorEnv, trained, partial(trained, mean=0.6))):
         with pytest.raises(ValueError, match="env must have the same statistics everywhere, got NormalizeObservation"):
             rido.evaluate(env, swing, budget=600, gamma=0.9, seed=0)
-    settings = dict(budget=600, gamma=0.9, run=tmp_path / "run.rido")
+    settings = dict(budget=600, gamma=0.9, seed=0, run=tmp_path / "run.rido")
     rido.evaluate(trained(), swing, **settings)
     with pytest.raises(RunFileError, match="its environment had other code or numbers"):
         rido.evaluate(trained(mean=0.6), swing, **settings)

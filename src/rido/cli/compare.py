@@ -39,14 +39,14 @@ from rido.cli.options import (
     chosen_simulator,
     stopped,
 )
+from rido.comparison.compare import compare
+from rido.comparison.gate import Gate, GateName, Outcome, Verdict
 from rido.core.digits import with_interval
-from rido.evaluation.compare import compare
-from rido.evaluation.gate import Gate, GateName, Outcome, Verdict
 from rido.plots.markdown import escaped, table
 from rido.policies.files import named_policies, parse_policies
 
 if TYPE_CHECKING:
-    from rido.evaluation.comparison import Comparison
+    from rido.comparison.comparison import Comparison
 
 _STATUS: dict[Outcome, int] = {"pass": 0, "fail": 3, "undecided": 4}
 _DECIDE, _SHOW = "What to decide", "What to write"
@@ -131,7 +131,7 @@ def compare_command(
             "tolerance": tolerance if judge is None else 0.0,
         }  # a gate has its own
         if results:
-            from rido.evaluation.results import compare_results
+            from rido.comparison.recorded import compare_results
 
             result = compare_results(named, **wanted)
         elif gamma is None or budget is None:

@@ -15,7 +15,7 @@ from rido.cli.console import JsonOption, bars, one_line_errors, print_json
 from rido.core import checks
 from rido.core.allocation import hoeffding_weights
 from rido.core.schedule import Schedule
-from rido.storage.arrays import read_array
+from rido.record.arrays import read_array
 
 
 class PlanStrategy(StrEnum):

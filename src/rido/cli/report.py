@@ -17,11 +17,11 @@ def report_command(
 ) -> None:
     """Write a self-contained HTML page about a recorded run."""
     with one_line_errors(), stdout_to_stderr():
-        from rido.evaluation.compare import read_comparison
+        from rido.comparison.compare import read_comparison
         from rido.evaluation.recorded import read_run
         from rido.plots.report import write_comparison, write_report
-        from rido.storage.records import COMPARISON
-        from rido.storage.runfile import RunFile
+        from rido.record.records import COMPARISON
+        from rido.record.runfile import RunFile
 
         with RunFile.read(run) as file:
             compared = COMPARISON in file.configuration

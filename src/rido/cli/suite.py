@@ -18,7 +18,7 @@ from rido.cli.options import (
     WorkersOption,
     chosen_simulator,
 )
-from rido.evaluation.suite import Suite, ray_simulator
+from rido.suite.suite import Suite, ray_simulator
 
 
 def suite_command(

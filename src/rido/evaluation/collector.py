@@ -18,12 +18,24 @@ from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary, SummedMoments
 from rido.core.trajectories import Trajectories, concatenate
-from rido.critics.base import Critic, signal, value
-from rido.critics.features import FeatureExtractor, Sample
-from rido.critics.learning import Learner
 from rido.evaluation.components import Components
 from rido.evaluation.progress import Progress
 from rido.policies.observations import take
+from rido.predictors.base import Critic, signal, value
+from rido.predictors.features import FeatureExtractor, Sample
+from rido.predictors.learning import Learner
+from rido.record.database import RunFileError
+from rido.record.records import (
+    AGENT_DISCOUNT,
+    FITTED_CRITIC,
+    INDEPENDENT_STARTS,
+    JUDGED_ACTIONS,
+    REHEARSED,
+    SOBOL_RESETS,
+    Milestone,
+    Piece,
+)
+from rido.record.runfile import RunFile
 from rido.simulators.base import (
     ObservingSimulator,
     SimulationError,
@@ -37,18 +49,6 @@ from rido.simulators.base import (
 )
 from rido.simulators.requests import check_rewards
 from rido.simulators.sobol import SobolPoints, means_of_replicates
-from rido.storage.database import RunFileError
-from rido.storage.records import (
-    AGENT_DISCOUNT,
-    FITTED_CRITIC,
-    INDEPENDENT_STARTS,
-    JUDGED_ACTIONS,
-    REHEARSED,
-    SOBOL_RESETS,
-    Milestone,
-    Piece,
-)
-from rido.storage.runfile import RunFile
 
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
 _PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
@@ -350,8 +350,8 @@ class Collector:
         if self._components is not None:
             self._components.check(piece.trajectories)  # before anything is recorded
         if self._record is not None:
-            if rehearsed := describe(self._simulator).rehearsed:  # a process that resumes rehearses once more
-                self._record.get_or_set(REHEARSED, rehearsed)
+            if not self.trajectories and (rehearsed := describe(self._simulator).rehearsed):
+                self._record.set(REHEARSED, rehearsed)  # a run that resumes rehearses with other seeds
             self._record.append(piece, describe(self._simulator).workers)
         return piece
 

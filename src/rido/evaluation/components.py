@@ -22,8 +22,8 @@ from rido.core.moments import Moments
 from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, positions
 from rido.evaluation.returns import Returns
+from rido.record.records import COMPONENTS
 from rido.simulators.components import ALL, REWARD, check_names
-from rido.storage.records import COMPONENTS
 from rido.strategies import Strategy
 
 

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rido.core import checks
-from rido.critics.base import Critic
-from rido.critics.selection import RESET_SHARE
 from rido.evaluation.components import Components, check_gammas
 from rido.evaluation.extension import Goal, all_goals
 from rido.evaluation.loop import Task, run_task
 from rido.evaluation.recorded import time_spent
 from rido.evaluation.result import Evaluation
 from rido.evaluation.time_budget import TimeBudget
+from rido.predictors.base import Critic
+from rido.predictors.selection import RESET_SHARE
+from rido.record.fingerprint import identify
 from rido.simulators import factory
 from rido.simulators.base import Simulator, close, describe
 from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import environment_name, identities
 from rido.simulators.sobol import Starts, refuse_without_points
-from rido.storage.fingerprint import identify
 from rido.strategies import Adaptive, Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
@@ -217,7 +217,7 @@ def evaluate(
         if starts == "sobol":
             refuse_without_points(running, reseed=reseed)
         if able.jax_critics and callable(critic):
-            from rido.critics.jax import JaxCritic
+            from rido.predictors.jax import JaxCritic
 
             control = critic if isinstance(critic, Critic) else JaxCritic(critic)
             on_device = isinstance(control, JaxCritic)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rido.core.schedule import Schedule
-from rido.storage.database import RunFileError, recognise
-from rido.storage.records import EXTENSIONS
-from rido.storage.runfile import RunFile
+from rido.record.database import RunFileError, recognise
+from rido.record.records import EXTENSIONS
+from rido.record.runfile import RunFile
 from rido.strategies import Adaptive, Strategy
 
 

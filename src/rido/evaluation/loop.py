@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from rido.core.schedule import Schedule
-from rido.critics.learning import Learner
-from rido.critics.selection import RESET_SHARE, CriticChoice
 from rido.evaluation.collector import Collector
 from rido.evaluation.components import Components, full_length_returns, leading_moments
 from rido.evaluation.extension import Goal, ask_for_goals, record_goals
 from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Pace, TimeBudget
+from rido.predictors.learning import Learner
+from rido.predictors.selection import RESET_SHARE, CriticChoice
+from rido.record.records import COMPONENTS, NORMALISATION, REHEARSED, REMARKS, REWARD_RANGE
+from rido.record.runfile import RunFile
 from rido.simulators.base import Simulator, describe
 from rido.simulators.sobol import check_seeds
-from rido.storage.records import COMPONENTS, NORMALISATION, REHEARSED, REMARKS, REWARD_RANGE
-from rido.storage.runfile import RunFile
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import width_warnings
 

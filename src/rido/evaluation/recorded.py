@@ -17,14 +17,14 @@ from rido.core.joint import JointEstimate
 from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
-from rido.critics.selection import RESET_SHARE
 from rido.evaluation.components import Components, full_length_returns, leading_moments
 from rido.evaluation.extension import recorded_goals
 from rido.evaluation.replay import replay
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.time_budget import Costs, TimeSpent
-from rido.storage.database import RunFileError, recognise
-from rido.storage.records import (
+from rido.predictors.selection import RESET_SHARE
+from rido.record.database import RunFileError, recognise
+from rido.record.records import (
     AGENT_DISCOUNT,
     COMPARISON,
     FITTED_CRITIC,
@@ -39,7 +39,7 @@ from rido.storage.records import (
     SUITE_TASK,
     WORKERS,
 )
-from rido.storage.runfile import RunFile
+from rido.record.runfile import RunFile
 from rido.strategies.diagnostics import width_warnings
 
 
@@ -113,12 +113,12 @@ def read_run(path: str | Path) -> RecordedRun:
     normalisation, rehearsed = configuration.pop(NORMALISATION, ""), configuration.pop(REHEARSED, 0)
     edges = configuration.pop(REWARD_RANGE, None)
     reward_range = None if edges is None else (edges[0], edges[1])
-    measured = configuration["costs"][2] if configuration["costs"] else 0
+    before = rehearsed + (configuration["costs"][2] if configuration["costs"] else 0)
     estimates: dict[int, Estimate] = {}  # by transitions: the last round may only have taken resets
     for milestone, estimate, parts in zip(milestones, replayed, rounds, strict=True):
         for piece in parts:
             plain.update(piece.trajectories)
-        estimates[measured + plain.transitions] = estimate or Estimate(
+        estimates[before + plain.transitions] = estimate or Estimate(
             value=milestone.value,
             standard_error=milestone.standard_error,
             degrees_of_freedom=milestone.degrees_of_freedom,
@@ -129,7 +129,7 @@ def read_run(path: str | Path) -> RecordedRun:
             effective_trajectories=milestone.effective_trajectories,
             largest_contribution=milestone.largest_contribution,
         )
-    last = estimates[measured + plain.transitions]
+    last = estimates[before + plain.transitions]
     guaranteed = None
     if reward_range is not None:
         guaranteed = guaranteed_interval(
@@ -159,7 +159,7 @@ def read_run(path: str | Path) -> RecordedRun:
         warnings += width_warnings(until, last)
     evaluation = Evaluation(
         estimate=last,
-        transitions=measured + rehearsed + plain.transitions + math.ceil(reset_count * reset_cost),
+        transitions=before + plain.transitions + math.ceil(reset_count * reset_cost),
         trajectories=sum(len(piece.trajectories) for piece in pieces),
         **uniform_transitions(leading, last),
         strategy=configuration["strategy"],

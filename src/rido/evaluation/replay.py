@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
 from rido.core.trajectories import concatenate
-from rido.critics.base import AgentCritic
-from rido.critics.features import FeatureExtractor
-from rido.critics.selection import CriticChoice
 from rido.evaluation.collector import sample_of
 from rido.evaluation.components import Components
 from rido.evaluation.extension import ask_for_goals, recorded_goals
 from rido.evaluation.loop import make_learner, reset_reserve
 from rido.policies.base import ValueFunction
+from rido.predictors.base import AgentCritic
+from rido.predictors.features import FeatureExtractor
+from rido.predictors.selection import CriticChoice
+from rido.record.records import AGENT_DISCOUNT, INDEPENDENT_STARTS, JUDGED_ACTIONS, SOBOL_RESETS, Milestone, Piece
 from rido.simulators.sobol import means_of_replicates
-from rido.storage.records import AGENT_DISCOUNT, INDEPENDENT_STARTS, JUDGED_ACTIONS, SOBOL_RESETS, Milestone, Piece
 from rido.strategies import Oracle, Strategy
 from rido.strategies.names import STRATEGIES
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -265,14 +266,11 @@ class Evaluation:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws how many samples each time step got; needs the extra ``plot``."""
-        from rido.plots import plot_schedule
-
-        return plot_schedule(self.schedule, ax=ax)
+        axes: Axes = import_module("rido.plots").plot_schedule(self.schedule, ax=ax)  # a room above this one
+        return axes
 
     def _repr_html_(self) -> str:
-        from rido.plots.report import evaluation_html
-
-        return evaluation_html(self)
+        return str(import_module("rido.plots.report").evaluation_html(self))
 
 
 def _plain(edges: tuple[float, float] | None) -> list[float | None] | None:

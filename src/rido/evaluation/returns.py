@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.allocation import Array, discount_factors
 from rido.core.digits import with_interval
+from rido.core.proportions import Rate
 from rido.core.trajectories import Trajectories
-from rido.evaluation.proportions import Rate
 
 _RESAMPLES = 1000  # of the bootstrap, where there are few returns
 _FEWEST_RESAMPLES = 200

@@ -89,7 +89,7 @@ class EvalCallback(EventCallback):
         >>> callback = EvalCallback("CartPole-v1", budget=2000, eval_freq=64, seed=0, verbose=0)
         >>> _ = model.learn(64, callback=callback)
         >>> callback.last_evaluation.transitions
-        2000
+        1783
     """
 
     @checks.checked(

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from rido.evaluation.leaderboard import Leaderboard
 from rido.evaluation.result import Evaluation
 from rido.plots.style import style
+from rido.suite.leaderboard import Leaderboard
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rido.evaluation.live import LiveRun
+from rido.integrations.live import LiveRun
 from rido.plots.live import live_html
 
 if TYPE_CHECKING:

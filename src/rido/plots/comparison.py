@@ -14,7 +14,7 @@ from rido.plots.style import BLUE, GREY, REFERENCE, axes, short, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rido.evaluation.comparison import Comparison
+    from rido.comparison.comparison import Comparison
 
 _LONGEST = 24  # characters of a name
 

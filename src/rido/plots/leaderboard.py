@@ -22,7 +22,7 @@ from rido.plots.style import BLUE, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rido.evaluation.leaderboard import Leaderboard
+    from rido.suite.leaderboard import Leaderboard
 
 _RUNS = "runs"  # folder of the reports
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from rido.evaluation.comparison import Comparison
+    from rido.comparison.comparison import Comparison
     from rido.evaluation.recorded import RecordedRun
     from rido.evaluation.result import Evaluation
 
@@ -48,7 +48,7 @@ def write_comparison(comparison: Comparison, output: str | Path, verdict: str | 
     """Writes the report of a comparison as one HTML file; needs the extra ``report``.
 
     Args:
-        comparison: what :func:`rido.compare` returned, or :func:`rido.evaluation.compare.read_comparison` read.
+        comparison: what :func:`rido.compare` returned, or :func:`rido.comparison.compare.read_comparison` read.
         output: the HTML file to write.
         verdict: what a gate decided, in one line.
     """

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies.observations import take
-from rido.storage.fingerprint import content_of
+from rido.record.fingerprint import content_of
 
 if TYPE_CHECKING:
     import gymnasium as gym

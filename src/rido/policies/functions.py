@@ -18,7 +18,7 @@ from rido.core import checks
 from rido.policies.base import BLOCK, Actor, Generators, Policy, call_in_blocks, draw
 from rido.policies.observations import stack_alike, take
 from rido.policies.tensors import as_array
-from rido.storage.fingerprint import identify
+from rido.record.fingerprint import identify
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -233,6 +233,8 @@ def batched(function: Any) -> Any:
         array([[-0.6, -0.8]])
     """
     if not callable(function):
+        if not callable(getattr(function, "predict", None)):
+            raise ValueError(f"function must be a function or have predict, got {checks.shown(function)}")
         return SimpleNamespace(predict=batched(function.predict), name=function_name(function))
 
     @wraps(function, updated=())

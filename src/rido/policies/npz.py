@@ -25,8 +25,8 @@ from rido.policies import networks
 from rido.policies.base import Generators, Policy, ValueFunction
 from rido.policies.networks import Floats, Network
 from rido.policies.untrusted import check_declared_sizes
-from rido.storage.arrays import read_array
-from rido.storage.fingerprint import fingerprint
+from rido.record.arrays import read_array
+from rido.record.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     import gymnasium as gym

@@ -18,7 +18,7 @@ from rido.policies.functions import check_actions, function_name, function_param
 from rido.policies.modules import choose_actions
 from rido.policies.observations import count, leaves, stack, take
 from rido.policies.tensors import as_arrays, call_module, evaluation_mode, is_module, sampling_from
-from rido.storage.fingerprint import identify
+from rido.record.fingerprint import identify
 
 if TYPE_CHECKING:
     import gymnasium as gym

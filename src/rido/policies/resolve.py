@@ -70,7 +70,7 @@ def resolve_policy(
     """
     if isinstance(policy, Policy):
         return policy
-    if action_space.shape is None:
+    if getattr(action_space, "shape", ()) is None:
         raise ValueError(
             f"env must have actions that are one array or number, got {action_space}: flatten them with "
             "gymnasium.wrappers.TransformAction and gymnasium.spaces.unflatten"

@@ -17,7 +17,7 @@ from rido.policies.observations import stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.sb3_values import numpy_advantages, numpy_values, torch_values, value_kind
 from rido.policies.tensors import sampling_from
-from rido.storage.fingerprint import fingerprint
+from rido.record.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     import gymnasium as gym

@@ -44,7 +44,7 @@ def _bit_generator(name: Any) -> Any:
     if isinstance(name, np.random.BitGenerator):
         return name
     found = name if isinstance(name, str) else name.__name__
-    return getattr(np.random, found)(0) if found in _BIT_GENERATORS else None  # the state comes afterwards
+    return getattr(np.random, found)(0) if found in _BIT_GENERATORS else None  # its state follows; None is refused
 
 
 def _scalar(dtype: np.dtype[Any], content: bytes = b"") -> Any:

@@ -100,13 +100,14 @@ class _Episode:
     step_seconds: float = 0.0
 
 
+@checks.checked()
 def check(
     env: Any,
     policy: Any = "random",
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     deterministic: bool = True,
-    trust: bool = True,
+    trust: bool = False,
     seed: int = 0,
 ) -> Check:
     """Tries an environment and a policy for what makes numbers wrong: shared state, copied noise, memories and more.
@@ -128,7 +129,6 @@ def check(
     env = import_environment(env)
     if is_simulator(env) or is_in_jax(env):
         raise ValueError(f"env must be an environment of Gymnasium, got {env!r:.80}")
-    seed = checks.integer("seed", seed, least=0)
     name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     asked = _Questions()
     wrappers = Wrappers(1, end_on_truncation=True)  # time limits stay as they are

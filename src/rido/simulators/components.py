@@ -80,7 +80,7 @@ class ComponentReader:
         rewards = (REWARD,) if entries == 1 else tuple(f"{REWARD}_{index}" for index in range(entries))
         others: tuple[str, ...] = ()
         if self._function is not None and transition is not None:
-            others = check_names(self._call(*transition))
+            others = check_names(tuple(self._call(*transition)))
             if not others or set(others) & set(rewards):
                 raise ValueError(
                     f"the function of components must return other names than {', '.join(rewards)}, at least one, got "

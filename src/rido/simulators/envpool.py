@@ -18,15 +18,16 @@ from rido.core.trajectories import Trajectories
 from rido.policies.base import Policy
 from rido.policies.observations import take
 from rido.policies.resolve import resolve_policy
+from rido.record.fingerprint import fingerprint
 from rido.simulators.base import Capabilities, Observed, SimulationError, narrow_seed
 from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.gymnasium import EnvironmentsSimulator
 from rido.simulators.opening import did_you_mean
 from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import SlotError
+from rido.simulators.rehearsal import ROWS, Rehearsal, mixes_rows
 from rido.simulators.requests import check_request, join_observed, join_trajectories
 from rido.simulators.wrappers import lifted, limit_error
-from rido.storage.fingerprint import fingerprint
 
 try:
     envpool = importlib.import_module("envpool")  # its type hints are incomplete
@@ -115,7 +116,10 @@ class EnvPoolSimulator:
         self._remake, self._end_on_truncation = reseed, end_on_truncation
         self.reproducible = reseed and self.policy.reproducible
         lock = threading.Lock()
-        self._halves = [_Half(part, self.policy, self._horizon, lock, end_on_truncation) for part in envs]
+        self._halves = [
+            _Half(part, self.policy, self._horizon, lock, leads=part is envs[0], end_on_truncation=end_on_truncation)
+            for part in envs
+        ]
 
     def _lifts(self, limit: int) -> bool:
         """Returns whether a time limit is to be lifted, or raises where it would cut trajectories and cannot be."""
@@ -164,6 +168,7 @@ class EnvPoolSimulator:
         """Runs a method of the halves; returns its results in parts, and the row of the request of each trajectory."""
         lengths = check_request(lengths, seeds, self._horizon)
         order = np.argsort(-lengths, kind="stable")
+        self._halves[0]._try(seeds)  # before the other half runs
         size = self._halves[0].num_envs
         if self._remake:  # one trajectory for each environment
             groups = [order[first : first + size] for first in range(0, order.size, size)]
@@ -190,14 +195,33 @@ class _Half(EnvironmentsSimulator):
     """Half of the environments. The policy acts in one half at a time, because it may not be thread-safe."""
 
     def __init__(
-        self, envs: Environments, policy: Policy, horizon: int, lock: threading.Lock, end_on_truncation: bool
+        self,
+        envs: Environments,
+        policy: Policy,
+        horizon: int,
+        lock: threading.Lock,
+        *,
+        leads: bool,
+        end_on_truncation: bool,
     ) -> None:
         super().__init__(envs, policy, horizon, end_on_truncation=end_on_truncation)
-        self._lock = lock
+        self._lock, self._leads = lock, leads
 
     def _act(self, observations: Any, rollout: Any) -> NDArray[Any]:
         with self._lock:
             return super()._act(observations, rollout)
+
+    def rehearse(self, seeds: Sequence[int]) -> Rehearsal:
+        """Tries the policy on a batch of starts. Environments need no trial: each is made for one trajectory."""
+        policy = self.policy
+        if not self._leads or policy.in_sequence or not policy.reproducible:
+            return Rehearsal()
+        try:
+            starts = self.starts(seeds[:ROWS])
+            rows = [take(starts, np.array([row])) for row in range(len(seeds[:ROWS]))]
+            return Rehearsal(mixes=mixes_rows(policy, rows))
+        except (Exception, SystemExit) as error:  # the first trajectory fails in the same way, and its error says where
+            return Rehearsal(failed=str(error) or repr(error))
 
 
 class _EnvPoolEnvironments(Environments):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,9 +16,10 @@ from rido.core import checks
 from rido.core.trajectories import Trajectories
 from rido.policies.base import Policies, Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError, one_by_one
-from rido.policies.observations import stack, take
+from rido.policies.observations import stack, stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
+from rido.record.fingerprint import fingerprint
 from rido.simulators.base import Capabilities, Observed, Points, Position, SimulationError
 from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.environments import Environments, SingleEnvironments, Slots
@@ -29,8 +31,10 @@ from rido.simulators.rehearsal import (
     ROWS_COPY,
     Rehearsal,
     can_pair,
+    fails_on_one,
     first_observations,
     memory_notes,
+    mixes_rows,
     rehearsal_notes,
     rehearse,
     remembers,
@@ -40,7 +44,6 @@ from rido.simulators.requests import check_points, check_request
 from rido.simulators.rollout import Rollout
 from rido.simulators.sequence import SequentialRollout
 from rido.simulators.wrappers import Wrappers
-from rido.storage.fingerprint import fingerprint
 
 _SEEDING_SHARE = 0.5  # of the collecting time, from which on seeding is worth a remark
 
@@ -153,7 +156,7 @@ class EnvironmentsSimulator:
             known = False
             if tried and isinstance(envs, SingleEnvironments):
                 with suppress(Exception, SystemExit):  # the first trajectory fails in the same way
-                    known = remembers(self.policy, first_observations(envs))
+                    known = remembers(self.policy, first_observations(envs, seeded=self._reseed))
             if known:
                 self._notes.update(dict.fromkeys(memory_notes(self.policy.name)))
             self._memories[name] = known
@@ -178,12 +181,17 @@ class EnvironmentsSimulator:
         if not policy.in_sequence or not isinstance(self._envs, SingleEnvironments):
             return found, False
         with suppress(Exception, SystemExit):
-            return found, remembers(policy, first_observations(self._envs), frozen=False)
+            starts = first_observations(self._envs, seeded=self._reseed)
+            if isinstance(policy, FunctionPolicy) and (error := fails_on_one(policy, starts[0])) is not None:
+                policy.take_batches(error)
+                mixes = mixes_rows(policy, [stack_alike([one]) for one in starts])
+                return replace(found, batches=True, mixes=mixes), False
+            return found, remembers(policy, starts, frozen=False)
         return found, False
 
     def follow(self, found: Rehearsal) -> None:
         """Runs trajectories from now on as a rehearsal demands: one after the other where it found a difference."""
-        if not self.policy.in_sequence:  # one that turns out to take batches is tried in these then
+        if found.batches or not self.policy.in_sequence:  # one that turns out to take batches later is tried then
             self._tried.add(self._acting)
         if found.kind == "same" and not found.mixes:
             return

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from rido.record.fingerprint import content_of, fingerprint, identify, source_fingerprint
 from rido.simulators.base import describe
 from rido.simulators.factory import environment_kind
-from rido.storage.fingerprint import content_of, fingerprint, identify, source_fingerprint
 
 
 def environment_name(env: Any) -> str:

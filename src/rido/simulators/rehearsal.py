@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies.base import Policy
+from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import leaves, stack, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.simulators.environments import Environments, SingleEnvironments
@@ -48,7 +49,7 @@ STEPS = 14
 MOST_CALLS = 80  # of a policy whose memory is tried
 _LATE = 5  # steps after which the second trajectory of play 2 begins
 _TOLERANCE = 1e-5  # relative; side by side, sums may be rounded in another order
-_ROWS = 8  # of a batch in which a policy is tried
+ROWS = 8  # of a batch in which a policy is tried
 _MIXED = 1 / 8  # share of them whose action may differ: a choice between equals flips by rounding
 _STARTS = 8  # first observations on which a memory is tried
 _MOST_OBJECTS = 5000  # of a policy, among which its generators are looked for
@@ -113,6 +114,7 @@ class Rehearsal:
         kind: what trajectories depend on.
         failed: what was raised; empty if nothing was.
         mixes: whether the policy acts differently on batches.
+        batches: whether the policy turned out to take batches, which it was tried on.
         transitions: that it took.
         digest: of play 3, the same in two processes whose noise is the same, whatever the first seed.
     """
@@ -120,6 +122,7 @@ class Rehearsal:
     kind: Kind = "same"
     failed: str = ""
     mixes: bool = False
+    batches: bool = False
     transitions: int = 0
     digest: str = ""
 
@@ -199,7 +202,7 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
             _play(envs, policy, {0: fourth}, steps)
             kind = "copies" if third.same(last) and not fourth.same(last) else "history"
         seen = [*first.seen, *second.seen]
-        mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // _ROWS)])
+        mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // ROWS)])
         found = Rehearsal(kind, mixes=mixes, digest=last.digest)
     except (Exception, SystemExit) as error:  # the first trajectory fails in the same way, and its error says where
         found = Rehearsal(failed=str(error) or repr(error))
@@ -267,6 +270,21 @@ def mixes_rows(policy: Policy, seen: Sequence[Any]) -> bool:
     alone = [policy(one, [np.random.default_rng(row)])[0] for row, one in enumerate(seen)]
     differ = [not close(one, other) for one, other in zip(together, alone, strict=True)]
     return float(np.mean(differ)) > _MIXED
+
+
+def fails_on_one(policy: Policy, observation: Any) -> TakesBatchesError | None:
+    """Returns how a policy fails on its first observation, if it then takes batches. A copy is called."""
+    before = GlobalState()
+    try:
+        copied, given = (cloudpickle.loads(cloudpickle.dumps(one)) for one in (policy, observation))
+        copied.begin(np.random.default_rng(1) if copied.draws else None)(given)
+    except TakesBatchesError as error:
+        return error
+    except (Exception, SystemExit):
+        return None  # the first trajectory says where
+    finally:
+        before.restore()
+    return None
 
 
 def remembers(policy: Policy, observations: Sequence[Any], calls: int = MOST_CALLS, *, frozen: bool = True) -> bool:
@@ -368,15 +386,15 @@ def can_pair(envs: Environments) -> bool:
     return not envs.takes_points and envs.provide(2) > 1
 
 
-def first_observations(envs: SingleEnvironments) -> list[Any]:
-    """Returns some observations that differ: of resets, or samples of the space."""
+def first_observations(envs: SingleEnvironments, *, seeded: bool = True) -> list[Any]:
+    """Returns some observations that differ: of resets, or samples of the space where those must not be seeded."""
     found: list[Any] = []
     ends = time.perf_counter() + _SECONDS / 20
-    for seed in range(_STARTS):
+    for seed in range(_STARTS if seeded else 0):
         if seed < 2 or time.perf_counter() < ends:
             found.append(copy.deepcopy(envs.begin(seed, None)))
-    if close(found[0], found[1]):
+    if not found or close(found[0], found[1]):
         space = copy.deepcopy(envs.observation_space)
         space.seed(1)
-        found[1:] = [space.sample() for _ in found[1:]]
+        found[1:] = [space.sample() for _ in found[1:] or range(_STARTS)]
     return found

@@ -134,7 +134,7 @@ def test_wrong_calls_are_refused():
         envs.reset(options={"reset_mask": np.zeros(3, dtype=bool)})
     with pytest.raises(ValueError, match="noise must be one of"):
         gym.make_vec("rido/LQG-v0", noise="sigma")
-    with pytest.raises(ValueError, match="policy must be given for Pendulum-v1"):
+    with pytest.raises(ValueError, match=r"env_id must have a policy, as .*got 'Pendulum-v1'"):
         default_policy("Pendulum-v1", 0.9)
 
 

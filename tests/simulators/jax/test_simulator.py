@@ -103,7 +103,7 @@ def test_a_trajectory_depends_on_its_seed_only(env, policy):
         np.testing.assert_array_equal(together.rewards[row, :length], full[row, :length])
     with pytest.raises(ValueError, match="lengths must be from 1 to the horizon 40, got 41 to 41"):
         simulator.rollout(np.array([41]), [1])
-    with pytest.raises(ValueError, match="seeds must be one for each of 2 trajectories, got 1"):
+    with pytest.raises(ValueError, match=r"seeds must be an integer for each of 2 trajectories, got \[1\]"):
         simulator.rollout(np.array([4, 4]), [1])
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 import rido
-from rido.evaluation.compare import read_comparison
+from rido.comparison.compare import read_comparison
 from rido.jax import JaxEnv, JaxSimulator, lqg
 from rido.policies.base import Policies
 from rido.simulators import SimulationError, trajectory_seeds

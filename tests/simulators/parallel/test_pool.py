@@ -193,7 +193,7 @@ def test_bad_requests_are_named():
     simulator = LocalPool()
     with pytest.raises(ValueError, match="lengths must be from 1 to the horizon 40, got 41 to 41"):
         simulator.rollout(np.array([41]), [1])
-    with pytest.raises(ValueError, match="seeds must be one for each of 2 trajectories, got 1"):
+    with pytest.raises(ValueError, match=r"seeds must be an integer for each of 2 trajectories, got \[1\]"):
         simulator.rollout(np.array([4, 4]), [1])
     simulator.close()
     with pytest.raises(ValueError, match=r"rollout\(\) was called after close\(\)"):

@@ -19,6 +19,7 @@ from rido.policies.base import Policies
 from rido.policies.functions import function_name
 from rido.policies.observations import stack, take
 from rido.policies.resolve import import_attribute
+from rido.record.fingerprint import fingerprint, identify
 from rido.simulators.base import Capabilities, Observed, Points, SimulationError, Summarised
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.jax.collecting import Request
@@ -37,7 +38,6 @@ from rido.simulators.jax.recording import roll_out
 from rido.simulators.jax.summing import sum_on_device
 from rido.simulators.jax.together import Together
 from rido.simulators.requests import join_observed, join_trajectories
-from rido.storage.fingerprint import fingerprint, identify
 
 _MOST_AT_ONCE = 1 << 30  # trajectories that run in one go, which the device counts in 32 bits
 _MOST_TRANSITIONS = 1 << 28  # transitions that run in one go: their rewards take 1 to 2 GiB of the device's memory

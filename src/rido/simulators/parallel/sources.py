@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from rido.storage.fingerprint import INSTALLED
+from rido.record.fingerprint import INSTALLED
 
 _OWN = "rido"
 

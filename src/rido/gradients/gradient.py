@@ -1,0 +1,349 @@
+"""gradient(): in which direction does a policy get better? GPOMDP whose trajectories have the best lengths."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core import checks
+from rido.core.digits import to_digits
+from rido.core.estimate import Estimate
+from rido.core.joint import JointEstimate
+from rido.core.schedule import Schedule
+from rido.evaluation.progress import Progress
+from rido.predictors.base import Critic, FunctionCritic, agent_critic
+from rido.simulators import factory
+from rido.simulators.base import SimulationError, close, describe, trajectory_seeds
+from rido.simulators.identity import environment_name
+from rido.strategies import Adaptive, Strategy
+from rido.strategies.names import STRATEGIES, StrategyName
+
+if TYPE_CHECKING:
+    from rido.policies.differentiable import DifferentiablePolicy
+    from rido.simulators.gymnasium import EnvironmentsSimulator
+
+_DIRECTION_STREAM = 3  # last spawn key of the random numbers that directions are drawn from
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """An estimate of the gradient of the expected discounted return with respect to a policy's parameters.
+
+    Attributes:
+        value: the gradient in the structure of the parameters: a dictionary of arrays by name in torch, the same pytree
+            in JAX.
+        vector: the same as one vector.
+        standard_error: root of the expected squared distance from the true gradient.
+        returns: estimate of the expected return, from the same trajectories.
+        directions: onto which scores were projected, one row each; the axes where these are no more.
+        projections: estimates of the return and of the gradient's projections onto the directions, with covariance.
+        transitions: transitions taken.
+        trajectories: trajectories collected.
+        uniform_transitions: transitions that full-length trajectories would have needed for this error; NaN where the
+            data does not tell.
+        strategy: name of the strategy.
+        baseline: name of the baseline, or "none".
+        critic: name of the critic, or "none".
+        environment: name of the environment.
+        policy: name of the policy.
+        seed: what all randomness came from.
+        seconds: time that it took.
+        warnings: what the reader should know before trusting the numbers.
+        remarks: what else the reader may want to know.
+    """
+
+    value: Any
+    vector: NDArray[np.float64]
+    standard_error: float
+    returns: Estimate
+    directions: NDArray[np.float64]
+    projections: JointEstimate
+    transitions: int
+    trajectories: int
+    uniform_transitions: float
+    strategy: str
+    baseline: str
+    critic: str
+    environment: str
+    policy: str
+    seed: int
+    seconds: float
+    warnings: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def norm(self) -> float:
+        """Length of the vector."""
+        return float(np.linalg.norm(self.vector))
+
+    @property
+    def relative_error(self) -> float:
+        """The standard error over the length of the vector: the noise-to-signal ratio; above 1 most of it is noise."""
+        return self.standard_error / self.norm if self.norm > 0 else math.inf
+
+    @property
+    def schedule(self) -> Schedule:
+        """Planned samples of each time step."""
+        return self.returns.schedule
+
+    def summary(self) -> str:
+        """Returns what was found, in a few lines."""
+        value, low, high = to_digits(self.returns.value, *self.returns.interval())
+        helped = "".join(f", {name} {used}" for name, used in self._helpers.items() if used != "none")
+        lines = [
+            f"policy gradient of {self.policy} in {self.environment}: {self.vector.size:,} parameters, length "
+            f"{self.norm:.4g}, standard error {self.standard_error:.3g}",
+            f"expected return {value}, 95% interval [{low}, {high}]",
+            f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.schedule.horizon} "
+            f"steps, gamma {self.returns.gamma:g}, strategy {self.strategy}{helped}",
+        ]
+        if math.isfinite(self.uniform_transitions) and self.strategy != "uniform":
+            needed = float(f"{self.uniform_transitions:.2g}")
+            lines.append(f"full-length trajectories would have needed about {needed:,.0f} transitions for this")
+        return "\n".join([*lines, *self.remarks, *(f"warning: {warning}" for warning in self.warnings)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns everything but the vector as plain numbers, strings and lists, with None where not finite."""
+        low, high = self.returns.interval()
+        numbers = {
+            "norm": self.norm,
+            "standard_error": self.standard_error,
+            "relative_error": self.relative_error,
+            "return": self.returns.value,
+            "return_low": low,
+            "return_high": high,
+            "uniform_transitions": self.uniform_transitions,
+        }
+        return {
+            "environment": self.environment,
+            "policy": self.policy,
+            "strategy": self.strategy,
+            **self._helpers,
+            **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
+            "parameters": self.vector.size,
+            "gamma": self.returns.gamma,
+            "horizon": self.schedule.horizon,
+            "transitions": self.transitions,
+            "trajectories": self.trajectories,
+            "counts": self.schedule.counts.tolist(),
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "warnings": list(self.warnings),
+            "remarks": list(self.remarks),
+        }
+
+    @property
+    def _helpers(self) -> dict[str, str]:
+        return {"baseline": self.baseline, "critic": self.critic}
+
+
+@checks.checked(projections=partial(checks.integer, least=1))
+def gradient(
+    env: Any,
+    policy: Any,
+    *,
+    gamma: float,
+    budget: int,
+    horizon: int | None = None,
+    strategy: StrategyName | Strategy = "adaptive",
+    baseline: Literal["step"] | None = None,
+    critic: Literal["policy"] | Callable[..., Any] | None = None,
+    end_on_truncation: bool = False,
+    env_kwargs: Mapping[str, Any] | None = None,
+    projections: int = 16,
+    seed: int | None = None,
+    num_envs: int | None = None,
+    progress: bool | None = None,
+) -> Gradient:
+    """Estimates the gradient of the expected discounted return with the least error for a budget of transitions.
+
+    It is GPOMDP's estimate. Time steps that add much to its error get many samples, the others few. Actions are
+    sampled.
+
+    Args:
+        env: a Gymnasium id, a function that makes an environment, an environment, or a VectorEnv without autoreset.
+        policy: a ``torch.nn.Module`` that maps a batch of observations to a ``torch.distributions`` distribution over
+            actions, an on-policy model of Stable-Baselines3, or a :class:`rido.jax.StochasticPolicy`.
+        gamma: discount factor in (0, 1].
+        budget: transitions to spend; never exceeded.
+        horizon: steps over which the return is summed; as in :func:`rido.evaluate` if not given.
+        strategy: "adaptive", "uniform", "robust" or "rido", or one with settings of its own, such as
+            ``rido.Adaptive(unbiased=True)``.
+        baseline: "step" subtracts from the reward to go what trajectories get on average from that step on. It is
+            estimated for each of three teams of trajectories from the other two, so that it adds no bias.
+        critic: a value function ``V(observations, steps_to_go)`` on batches, whose temporal-difference residuals take
+            the place of the rewards; "policy" for the agent's own. A wrong one costs precision, not correctness.
+        end_on_truncation: whether the environment's own truncation ends an episode, after which all rewards are 0.
+        env_kwargs: arguments of the environment, with an id.
+        projections: random directions onto which scores are projected for plans and for the error, which more of them
+            make more precise. Policies with no more parameters need no projection.
+        seed: what all randomness comes from; drawn and reported if not given.
+        num_envs: environments to run side by side. It does not change the result.
+        progress: whether to show a progress bar; if not given, when standard error is a terminal.
+
+    Returns:
+        The gradient, its error, and an estimate of the return.
+
+    Example:
+        >>> import torch
+        >>> class Gaussian(torch.nn.Linear):
+        ...     def forward(self, states):
+        ...         return torch.distributions.Normal(super().forward(states), 1.0)
+        >>> policy = Gaussian(1, 1, bias=False, dtype=torch.float64)
+        >>> found = gradient("rido/LQG-v0", policy, gamma=0.9, horizon=20, budget=2000, seed=0)
+        >>> found.value["weight"].shape, found.transitions
+        ((1, 1), 2000)
+    """
+    started = time.perf_counter()
+    env = factory.import_environment(env)
+    if factory.is_simulator(env) or factory.is_in_jax(env):
+        raise ValueError(f"env must be an environment of Gymnasium for a policy gradient, got {checks.shown(env)}")
+    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs)
+    spending = _begin(strategy, horizon, budget, gamma, cross_fitted=baseline is not None)
+    if baseline is not None:
+        checks.choice("baseline", baseline, ("step",))
+    entropy = secrets.randbits(64) if seed is None else seed
+    simulator, acting = _open(
+        env, policy, horizon, end_on_truncation=end_on_truncation, env_kwargs=env_kwargs, num_envs=num_envs
+    )
+    try:
+        made = _critic(critic, acting)
+        found = _estimate(spending, simulator, acting, made, entropy, projections, baseline, progress)
+        able = describe(simulator)
+        notes = (*able.check_seeds(trajectory_seeds(entropy, 0, 2)), *able.notes)
+    finally:
+        warnings = close(simulator)
+    return Gradient(
+        **found,
+        strategy=type(spending).__name__.lower(),
+        baseline=baseline or "none",
+        critic="none" if made is None else made.name,
+        environment=environment_name(env),
+        policy=acting.name,
+        seed=entropy,
+        seconds=time.perf_counter() - started,
+        warnings=(*dict.fromkeys(notes), *acting.warnings, *warnings),
+        remarks=(*([acting.normalisation] if acting.normalisation else []), *able.remarks),
+    )
+
+
+def _begin(strategy: str | Strategy, horizon: int, budget: int, gamma: float, *, cross_fitted: bool) -> Strategy:
+    """Returns a strategy that begins to spend the budget."""
+    if isinstance(strategy, str):
+        checks.choice("strategy", strategy, get_args(StrategyName))
+        strategy = STRATEGIES[strategy]()
+    if not isinstance(strategy, Strategy) or strategy.begun:
+        raise ValueError(
+            f"strategy must be a name, or one that leaves horizon, budget and gamma open, got {checks.shown(strategy)}"
+        )
+    if isinstance(strategy, Adaptive) and strategy.until is not None:
+        raise ValueError(f"strategy must have until=None: it is about the return, got {strategy.until!r}")
+    if isinstance(strategy, Adaptive) and strategy.unbiased and cross_fitted:
+        raise ValueError(
+            "baseline must be None with Adaptive(unbiased=True), whose halves are planned before a baseline is known: "
+            "give a critic, or use strategy 'adaptive'"
+        )
+    spending = strategy.begin(horizon=horizon, budget=budget, gamma=gamma)
+    spending.divide(cross_fitted=cross_fitted)
+    return spending
+
+
+def _open(
+    env: Any,
+    policy: Any,
+    horizon: int,
+    *,
+    end_on_truncation: bool,
+    env_kwargs: Mapping[str, Any] | None,
+    num_envs: int | None,
+) -> tuple[EnvironmentsSimulator, DifferentiablePolicy]:
+    from rido.policies.differentiable import differentiable_policy
+    from rido.simulators.gymnasium import EnvironmentsSimulator
+    from rido.simulators.opening import open_environments
+    from rido.simulators.wrappers import Wrappers
+
+    wrappers = Wrappers(horizon, end_on_truncation=end_on_truncation)
+    try:
+        envs = open_environments(env, wrappers, env_kwargs=dict(env_kwargs or {}), num_envs=num_envs)
+        acting = differentiable_policy(policy, envs.observation_space, envs.action_space)
+    except BaseException:
+        wrappers.restore()
+        raise
+    return EnvironmentsSimulator(envs, acting, horizon, end_on_truncation=end_on_truncation), acting
+
+
+def _critic(critic: Any, policy: DifferentiablePolicy) -> Critic | None:
+    if critic is None or isinstance(critic, Critic):
+        return critic
+    if not isinstance(critic, str):
+        return FunctionCritic(critic)
+    checks.choice("critic", critic, ("policy",))
+    found = agent_critic(policy)
+    if found is None:
+        raise ValueError("critic 'policy' must come with an agent that has a value function, got none")
+    return found
+
+
+def _estimate(
+    strategy: Strategy,
+    simulator: EnvironmentsSimulator,
+    policy: DifferentiablePolicy,
+    critic: Critic | None,
+    entropy: int,
+    projections: int,
+    baseline: str | None,
+    progress: bool | None,
+) -> dict[str, Any]:
+    """Spends the budget; returns the fields of a :class:`Gradient` that follow from what was collected."""
+    from rido.gradients.gpomdp import Gpomdp, random_directions
+
+    generator = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(_DIRECTION_STREAM,)))
+    directions = random_directions(policy.size, projections, generator)
+    horizon, gamma, division = strategy.horizon, strategy.gamma, strategy.division
+    estimator = Gpomdp(policy, horizon=horizon, gamma=gamma, directions=directions, critic=critic)
+    strategy.serve(estimator.metric)
+    baselines, trajectories = None, 0
+    with Progress(strategy.budget, shown=progress) as bar:
+        while (schedule := strategy.ask()) is not None:
+            lengths = schedule.lengths
+            teams = strategy.dealt(lengths)
+            try:
+                observed = simulator.observe(lengths, trajectory_seeds(entropy, trajectories, lengths.size))
+            except SimulationError as error:
+                raise error.at(trajectories + error.trajectory) from error.__cause__
+            trajectories += lengths.size
+            bar.advance(observed.trajectories.transitions)
+            strategy.tell(estimator.add(observed, teams))
+            if baseline is not None:
+                baselines = estimator.baselines(division)
+                strategy.follow(estimator.groups(division, baselines), same_means=not division.cross_fitted)
+    joint = strategy.joint()
+    variance = float(np.trace(joint.covariance[1:, 1:]))
+    return dict(
+        value=policy.unflatten(vector := estimator.vector(division, baselines)),
+        vector=vector,
+        standard_error=math.sqrt(variance),
+        returns=strategy.estimate(),
+        directions=directions,
+        projections=joint,
+        transitions=strategy.spent,
+        trajectories=trajectories,
+        uniform_transitions=_uniform_transitions(strategy, variance),
+    )
+
+
+def _uniform_transitions(strategy: Strategy, variance: float) -> float:
+    """Returns the transitions that full-length trajectories would need for this expected squared error."""
+    moments = strategy.moments
+    if moments.counts[-1] < 2 or not 0 < variance < math.inf:
+        return math.nan
+    single = float(moments.weights().sum())
+    return single / variance * float(moments.survival.sum()) if single > 0 else math.nan

@@ -1,0 +1,138 @@
+"""OpenTask: a task of a suite whose environment and run files are open."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rido.comparison.compare import make_lineup
+from rido.core.trajectories import Trajectories
+from rido.evaluation.progress import Progress
+from rido.record.fingerprint import identify
+from rido.record.records import NOTES, SUITE_TASK
+from rido.record.runfile import RunFile
+from rido.simulators.base import SimulationError, describe, refuse_memory, trajectory_seeds
+from rido.simulators.identity import engine, environment_fingerprint, environment_name
+from rido.suite.leaderboard import Task
+from rido.suite.race import Request
+from rido.suite.trajectory_store import TrajectoryStore
+
+
+class OpenTask:
+    """Collects the trajectories of a task; a context manager.
+
+    Each policy has a run file of its own, named by task, policy and a digest of all that its rewards depend on. So a
+    policy whose weights have changed gets a new file, and an old file is found again whatever else the suite has.
+
+    Args:
+        name: of the task.
+        task: the task, with its horizon.
+        policies: by name.
+        seed: of the suite.
+        folder: of the run files; None to record nothing.
+        settings: what else :func:`rido.comparison.compare.make_lineup` takes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        task: Task,
+        policies: Mapping[str, Any],
+        *,
+        seed: int,
+        folder: str | Path | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        self._name, self._task, self._folder = name, task, folder
+        # Tasks have seeds of their own, which do not depend on the other tasks.
+        self._entropy = int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest())
+        self._deterministic = bool(settings["deterministic"])
+        self._stack = ExitStack()
+        self._records: dict[str, RunFile] = {}
+        self._notes: dict[str, list[str]] = {policy: [] for policy in policies}
+        with ExitStack() as opening:
+            kwargs = dict(task.env_kwargs)
+            process: dict[str, Any] = dict(horizon=task.steps, gamma=task.gamma, env_kwargs=kwargs)
+            self._lineup = make_lineup(task.env, policies, **process, **settings)
+            opening.callback(self._lineup.close)
+            self._stores = {policy: self._open(policy, opening) for policy in policies}
+            self._stack = opening.pop_all()
+
+    def __enter__(self) -> OpenTask:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def collect(self, requests: Mapping[str, Request], bar: Progress) -> dict[str, Trajectories]:
+        """Returns the trajectories that are asked for, by policy."""
+        told = {}
+        for policy, request in requests.items():
+            try:
+                told[policy] = self._stores[policy].take(request.first, request.lengths, bar)
+            except SimulationError as error:
+                reason = f"{policy} in {self._name}: {error.reason}"
+                raise SimulationError(error.trajectory, error.step, error.seed, reason) from error.__cause__
+            self._remember(policy, describe(self._lineup.simulator(policy)).notes)
+        return told
+
+    @property
+    def notes(self) -> list[str]:
+        """Reasons why the same seed may not give the same result, with the task."""
+        found = [note for notes in self._notes.values() for note in notes]
+        return list(dict.fromkeys(f"{self._name}: {note}" for note in found))
+
+    @property
+    def remarks(self) -> list[str]:
+        """What else a reader may want to know, with the task."""
+        found = [describe(self._lineup.simulator(policy)).remarks for policy in self._stores]
+        return list(dict.fromkeys(f"{self._name}: {remark}" for remarks in found for remark in remarks))
+
+    def _open(self, policy: str, opening: ExitStack) -> TrajectoryStore:
+        able = describe(self._lineup.simulator(policy))
+        refuse_memory(self._lineup.simulator(policy), policy)
+        record = None
+        if self._folder is not None:
+            env = self._task.env
+            identity = {
+                SUITE_TASK: self._name,
+                "policy": policy,
+                "environment": environment_name(env),
+                "simulator": engine(self._lineup.simulator(policy)),
+                "environment_fingerprint": environment_fingerprint(env),
+                "policy_fingerprint": identify("policy", able.load_policy()),
+                "env_kwargs": repr(dict(self._task.env_kwargs)),
+                "horizon": self._task.steps,
+                "deterministic": self._deterministic,
+                "seed": self._entropy,
+            }
+            Path(self._folder).mkdir(parents=True, exist_ok=True)
+            record = RunFile(Path(self._folder) / _file_name(self._name, policy, identity), identity)
+            opening.callback(record.close)
+            self._records[policy] = record
+            self._notes[policy] = list(record.configuration.get(NOTES, []))
+        store = TrajectoryStore(partial(self._lineup.simulator, policy), entropy=self._entropy, record=record)
+        if not store.recorded:
+            draws = able.policy is not None and not able.policy.reproducible
+            notes = [f"{policy} draws random numbers that the seed does not control"] if draws else []
+            notes += [] if able.policy is None else [f"{policy}: {warning}" for warning in able.policy.warnings]
+            self._remember(policy, [*notes, *able.check_seeds(trajectory_seeds(self._entropy, 0, 2))])
+        return store
+
+    def _remember(self, policy: str, notes: Sequence[str]) -> None:
+        if new := [note for note in notes if note not in self._notes[policy]]:
+            self._notes[policy] += dict.fromkeys(new)
+            if policy in self._records:
+                self._records[policy].add_notes(new)
+
+
+def _file_name(task: str, policy: str, identity: Mapping[str, Any]) -> str:
+    digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=6).hexdigest()
+    readable = re.sub(r"[^A-Za-z0-9.]+", "-", f"{task} {policy}").strip("-.")[:80]
+    return f"{readable}-{digest}.rido"
