@@ -9,9 +9,9 @@ class AdaptiveSettings:
 
     Attributes:
         caution: standard errors that are added to the variance of what is still to come at each step.
-        unseen: unseen events that are allowed for, each like those that make up the variance of the return.
+        unseen: unseen events that plans allow for, each like those that make up the variance of the return.
         few: number of trajectories that went on after a step, up to which they tell nothing of what lies behind it.
-        doubt: share of what plans allow for that the interval allows for, too.
+        doubt: unseen events that the interval allows for.
         folds: of the trajectories, whose differences tell the standard error that caution takes.
         least_gain: share of the variance that truncation must save by the cautious weights.
         plain_below: budget, in full-length trajectories, below which nothing is truncated.
@@ -36,7 +36,7 @@ class AdaptiveSettings:
     """
 
     caution: float = 0.75
-    unseen: float = 0.5
+    unseen: float = 1.0
     few: float = 4.0
     doubt: float = 1.0
     folds: int = 20
