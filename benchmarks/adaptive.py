@@ -342,7 +342,6 @@ SWITCHES = {
     "teams: one": {"teams_until": 0.0},
     "short pilot trajectories": {"reach": 1e-300},
     "phases of a third: doubling": {"growth": 1.0},
-    "hedge": {"hedge": 0.0},
     "caution": {"caution": 0.0},
     "unseen events": {"unseen": 0.0},
     "few trajectories": {"few": 0.0},

@@ -63,11 +63,8 @@ WITHOUT = {
     "unseen events, in plans": {"unseen": 0.0},
     "few trajectories": {"few": 0.0},
     "unseen events, in intervals": {"doubt": 0.0},
-    "light tails": {"light": 0.0},
-    "hedge": {"hedge": 0.0},
     "teams": {"teams_until": 0.0},
     "least gain": {"least_gain": 0.0},
-    "plans kept for a while": {"relearn": 1.0},
 }
 """Settings that switch off one mechanism of the planner."""
 STRATEGIES |= {f"without {name}": partial(Adaptive, settings=off) for name, off in WITHOUT.items()}

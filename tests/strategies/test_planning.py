@@ -6,7 +6,7 @@ import pytest
 from helpers import run
 from processes import first_step
 from rido import Adaptive, RewardMoments, Trajectories, Uniform
-from rido.strategies import adaptive
+from rido.strategies import adaptive, planning
 from rido.strategies.planning import learn
 from rido.strategies.settings import AdaptiveSettings
 from rido.study.compare import Bank
@@ -47,10 +47,11 @@ def test_unseen_events_are_allowed_for_where_few_events_make_up_the_variance():
     assert lesson(rewards, unseen=1.0).gain < 2
 
 
-def test_light_tails_are_no_sign_of_rare_events():
+def test_light_tails_are_no_sign_of_rare_events(monkeypatch):
     rewards = np.random.default_rng(0).normal(size=(60, 40)) * (np.arange(40) == 0)
-    strict, plain = lesson(rewards, unseen=1.0, light=0.0), lesson(rewards, unseen=1.0, light=1.0)
-    assert plain.gain > 1.2 * strict.gain
+    gain = lesson(rewards, unseen=1.0).gain
+    monkeypatch.setattr(planning, "_NORMAL", 0.0)
+    assert gain > 1.2 * lesson(rewards, unseen=1.0).gain
 
 
 def test_few_trajectories_that_go_on_tell_nothing():
@@ -59,7 +60,7 @@ def test_few_trajectories_that_go_on_tell_nothing():
     steps = np.where(np.arange(60) < 4, 40, rng.integers(2, 10, 60))
     rewards = rng.normal(size=(60, 40)) * (np.arange(40) < 10)
     assert lesson(rewards, steps).gain > 1.3
-    assert lesson(rewards, steps, few=6.0).gain < 1.05
+    assert lesson(rewards, steps, few=4.0).gain < 1.1
 
 
 def test_a_gain_below_the_least_is_none():
@@ -106,26 +107,35 @@ def test_small_budgets_are_plain_episodes():
     assert lengths[0] == 100 > lengths[1]
 
 
-def test_the_hedge_adds_full_length_trajectories():
-    full = []
-    for hedge in (0.5, 0.0):
-        strategy = Adaptive(horizon=40, budget=4000, gamma=0.9, settings={"hedge": hedge, "unseen": 0.0, "few": 0.0})
-        run(strategy, first_step, np.random.default_rng(0))
-        full.append(strategy.estimate().schedule.counts[-1])
-    assert full[0] > full[1]
+def test_few_survivors_have_before_them_what_varies_as_much_as_before():
+    """A goal pays 1. Of three that have not reached it by step 30, each may still have as uneven rewards before it."""
+    gamma, rng = 0.9, np.random.default_rng(0)
+    steps = np.where(np.arange(60) < 3, 40, rng.integers(5, 30, 60))
+    rewards = np.zeros((60, 40))
+    rewards[np.arange(60), steps - 1] = rng.random(60) < 0.5
+    discounts = gamma ** np.arange(40.0)
+    worst, scale = 0.0, []
+    for step in range(31):
+        behind = (rewards * discounts)[:, step:].sum(axis=1)
+        alive = np.mean(steps > step)
+        worst = max(worst, behind.var(ddof=1) / (alive * discounts[step] ** 2))
+        scale.append(worst * alive * discounts[step] ** 2)
+    assert scale[30] > 2 * scale[0] * np.mean(steps > 30) * discounts[30] ** 2  # more than what was uneven at the start
+    found = lesson(rewards, steps, gamma=gamma, few=4.0)
+    assert found.unseen[30] * 4.0**found.unit == pytest.approx(scale[30], rel=0.02)
+    bare = lesson(rewards, steps, gamma=gamma)
+    assert not bare.unseen.any() and bare.weights[30:].sum() < 0.25 * found.weights[30:].sum()
 
 
-def test_plans_are_kept_until_enough_is_new(monkeypatch):
+def test_plans_are_made_again_after_every_batch(monkeypatch):
+    """And only then, however often a plan is asked for."""
     calls = []
     monkeypatch.setattr(adaptive, "learn", lambda *a, **k: calls.append(1) or learn(*a, **k))
-    numbers = []
-    for relearn in (1.2, 1.0):
-        calls.clear()
-        strategy = Adaptive(horizon=100, budget=3000, gamma=1.0, settings={"relearn": relearn})
-        rewards, steps = expenses(2000)
-        Bank(rewards, gamma=1.0, steps=steps).run(strategy, np.random.default_rng(0))
-        numbers.append(len(calls))
-    assert numbers[0] < 0.8 * numbers[1]
+    strategy = Adaptive(horizon=100, budget=1000, gamma=1.0)
+    rewards, steps = expenses(2000)
+    Bank(rewards, gamma=1.0, steps=steps).run(strategy, np.random.default_rng(0))
+    assert strategy.division.teams == 1
+    assert len(strategy.collected()) - 2 <= len(calls) <= len(strategy.collected())
 
 
 def test_the_interval_is_wider_where_unseen_events_may_lie_behind_cuts():

@@ -8,8 +8,6 @@
 3.  **Phases.** Each phase adds a third of what was spent so far, so that mistakes of the first plans stay small. Its
     plan comes from :mod:`rido.strategies.planning`: full-length trajectories, unless the other teams show that cuts
     are safe.
-4.  **Hedge.** Where trajectories are cut, a small part of each phase has full length all the same, so that a plan
-    that was wrong is found out.
 """
 
 from __future__ import annotations
@@ -100,8 +98,6 @@ class Adaptive(Strategy):
     def _begin(self) -> None:
         self._parts: list[Counts] = []
         self._lessons: list[Lesson] = []
-        self._learned_at = 0
-        self._owed = np.zeros(TEAMS)
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
@@ -201,6 +197,10 @@ class Adaptive(Strategy):
         super().follow(groups, same_means=same_means)
         self._lessons = []
 
+    def _take_in(self, batches: Sequence[Trajectories | Summary]) -> None:
+        super()._take_in(batches)
+        self._lessons = []
+
     def _by_group(self, batches: Sequence[Trajectories | Summary]) -> dict[int, Trajectories | Summary]:
         active = [index for index, part in enumerate(self._parts) if part.any()]
         if isinstance(batches[0], Trajectories):
@@ -224,7 +224,7 @@ class Adaptive(Strategy):
             return self._pilot(pilot, left)
         # Early ends make a pilot cheaper, so that it may have more trajectories.
         missing = pilot * self.horizon - self.spent
-        if missing > 0.3 * pilot * self.horizon and not self._lessons and not self.lockstep:
+        if missing > 0.3 * pilot * self.horizon and not self.lockstep:
             return self._pilot(missing / float(self.moments.survival.sum()), left)
         if self.lockstep and left < self.settings.lockstep_unspent * self.budget:
             return []
@@ -288,17 +288,12 @@ class Adaptive(Strategy):
             wanted = min(size / teams, target)
             part = np.zeros(self.horizon, dtype=np.int64)
             if lesson.truncates and target > 0:
-                self._owed[index] += wanted * min(0.5, self.settings.hedge / int(self.moments.counts[-1]))
-                hedge = min(max(0, math.floor(self._owed[index] / full + 0.5)), room // self.horizon)
-                self._owed[index] -= hedge * full
-                part += hedge
                 # The plan is for all that is left. Scaled down and rounded, its counts still never increase.
-                limit = room - hedge * self.horizon
-                plan = fill(lesson.weights, math.inf, counts + part, costs=lesson.costs, limit=limit, pooled=False)
-                rest, expected = max(wanted - hedge * full, 0.0), float(plan @ lesson.survival)
-                if expected > rest:
-                    scaled = np.rint(plan * (rest / expected)).astype(np.int64)
-                    plan = scaled if hedge or scaled.any() else np.minimum(plan, 1)
+                plan = fill(lesson.weights, math.inf, counts, costs=lesson.costs, limit=room, pooled=False)
+                expected = float(plan @ lesson.survival)
+                if expected > wanted:
+                    scaled = np.rint(plan * (wanted / expected)).astype(np.int64)
+                    plan = scaled if scaled.any() else np.minimum(plan, 1)
                 part += _in_blocks(plan, self.settings.lockstep_steps) if self.lockstep else plan
             elif target > full / 2:
                 part += min(max(1, round(wanted / full)), room // self.horizon)
@@ -323,7 +318,7 @@ class Adaptive(Strategy):
 
     def _learn(self) -> list[Lesson]:
         """Returns for each team what the other teams' trajectories tell."""
-        if not self._lessons or self.spent >= self.settings.relearn * self._learned_at:
+        if not self._lessons:
             division, groups = self.division, self._groups
             self._lessons = [
                 learn(
@@ -342,7 +337,6 @@ class Adaptive(Strategy):
             self._lessons = [
                 replace(lesson, truncates=lesson.truncates and lesson.gain >= least) for lesson in self._lessons
             ]
-            self._learned_at = self.spent
         return self._lessons
 
     def _plan_half(self, rounds: int) -> list[Counts]:

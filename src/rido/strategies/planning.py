@@ -15,9 +15,10 @@ So each v_h is replaced by an upper bound, which adds two terms to the estimate:
 1.  **Caution.** A multiple of the standard error of ``v_h / v_0``, from the differences between folds of trajectories.
 2.  **Unseen events.** Where the trajectories that reach h happened to be alike, the estimate and its error are both
     too small. If few trajectories make up most of v_0, one more like these may lie behind h. N equally large ones
-    leave v_0 with a relative variance of 1 / N, and one more adds v_0 / N. It is taken for as likely at every step, so
-    the share of it behind h is that of independent rewards of equal size. Where fewer than seven trajectories went on,
-    nothing is known of what lies behind, and all of v_0 is taken.
+    leave v_0 with a relative variance of 1 / N, and one more adds v_0 / N. And where m trajectories went on, an
+    outcome of a few in m may not have been seen. Both are shares of what may lie behind: there, a trajectory that
+    goes on has as uneven rewards before it as at any earlier step, up to the discount. So the steps behind which few
+    trajectories are left, and which seem safe to cut for that reason alone, are not cut.
 
 One rule replaces a test of the whole plan: where the bounds lie above the line, trajectories have full length; where
 they are a little below, the plan differs a little. Unseen events widen the interval too, where a plan has cut.
@@ -39,6 +40,7 @@ from rido.core.scaling import scaled_number
 from rido.strategies.settings import AdaptiveSettings
 
 _FREE = 1e-9  # price in transitions of a step that no trajectory reached; plans need a price above 0
+_NORMAL = 2.0  # relative variance of the variance of normal returns, times the trajectories: no sign of rare events
 _CONSTANT = 1e-9  # returns did not vary if their variance is below this share of that of their rewards
 
 
@@ -87,8 +89,8 @@ def learn(
         gains: share of the variance v_h of the rewards from each step h on that low-discrepancy starts leave.
         settings: constants of the strategy.
     """
-    prior = moments.discounts**2
-    (moments,), unit = rescale(moments)
+    gamma = moments.gamma
+    (moments,), unit = rescale(moments)  # with a gamma of 1 where gamma^t underflows
     reached = int(np.count_nonzero(moments.survival))
     survival = np.maximum(moments.survival, _FREE)
     costs = survival + reset_price * (np.arange(survival.size) == 0)
@@ -98,7 +100,7 @@ def learn(
     variances = tails.sum(axis=0)
     total = max(float(variances[0]), 0.0)
     shares = np.clip(variances / total, 0.0, 1.0) if total > 0 else np.zeros_like(variances)
-    unseen = _unseen(tails, prior * costs, survival * moments.counts[0], settings)
+    unseen = _unseen(tails, survival, float(moments.counts[0]), gamma, settings)
     bounds = variances + settings.caution * _error(tails - shares * tails[:, :1]) + unseen
     bounds[0], bounds[reached:] = total, 0.0
     weights = bounds - np.append(bounds[1:], 0.0)
@@ -126,22 +128,27 @@ def learn(
     )
 
 
-def _unseen(tails: Array, prior: Array, alive: Array, settings: AdaptiveSettings) -> Array:
+def _unseen(tails: Array, survival: Array, trajectories: float, gamma: float, settings: AdaptiveSettings) -> Array:
     """Returns the variance behind each step of events that were not seen.
 
     Args:
         tails: v_h by folds.
-        prior: variance of each step's reward if rewards were independent and of equal size, times its price.
-        alive: trajectories that would have taken each step if none had been cut.
+        survival: share of the trajectories that take each step, above 0.
+        trajectories: number of them.
+        gamma: discount factor.
         settings: constants of the strategy.
     """
-    total = float(tails[:, 0].sum())
-    if total <= 0:
-        return np.zeros(prior.size)
-    excess = max((float(_error(tails[:, 0])) / total) ** 2 - settings.light / float(alive[0]), 0.0)
-    doubt = settings.unseen * excess + (settings.few / alive) ** 2
-    behind = tail_sums(prior)
-    unseen: Array = total * np.minimum(doubt, 1.0) * behind / behind[0]
+    variances = np.maximum(tails.sum(axis=0), 0.0)
+    if variances[0] <= 0:
+        return np.zeros(survival.size)
+    excess = max((float(_error(tails[:, 0])) / float(variances[0])) ** 2 - _NORMAL / trajectories, 0.0)
+    doubt = settings.unseen * excess + (settings.few / (survival * trajectories)) ** 2
+    with np.errstate(divide="ignore"):
+        logs = np.log(variances)
+    # In logarithms, because gamma^2t underflows.
+    reach = np.log(survival) + 2 * math.log(gamma) * np.arange(survival.size)
+    behind = np.exp(np.maximum.accumulate(logs - reach) + reach)
+    unseen: Array = np.minimum(doubt, 1.0) * behind
     return unseen
 
 

@@ -10,10 +10,9 @@ class AdaptiveSettings:
     Attributes:
         caution: standard errors that are added to the variance of what is still to come at each step.
         unseen: unseen events that plans allow for, each like those that make up the variance of the return.
-        few: trajectories that went on after a step, up to which they tell nothing of what lies behind it.
-        light: relative variance of v_0, times the trajectories, that is no sign of rare events; 2 for normal returns.
-        doubt: the same for the interval.
-        folds: of the trajectories, whose differences tell that standard error.
+        few: number of trajectories that went on after a step, up to which they tell nothing of what lies behind it.
+        doubt: unseen events that the interval allows for.
+        folds: of the trajectories, whose differences tell the standard error that caution takes.
         least_gain: share of the variance that truncation must save by the cautious weights.
         plain_below: budget, in full-length trajectories, below which nothing is truncated.
         teams_from: the same, from which on there are several teams; a third of fewer is too little to plan from.
@@ -28,8 +27,6 @@ class AdaptiveSettings:
         least_phase: smallest phase, as a share of the budget.
         plenty: full-length trajectories from which on the weights are known well and phases grow longer.
         longer: a phase spends (n - plenty) / longer times what was spent, for n full-length trajectories.
-        relearn: plans are made again when the transitions spent have grown by this factor.
-        hedge: share of a phase in full length, times the number of full-length trajectories so far.
         lockstep_gain: least gain of truncation on a device in lockstep, where it takes 1.1 to 1.5 times as long.
         lockstep_steps: lengths are multiples of this there, because trajectories end and begin between blocks of steps.
         lockstep_unspent: share of the budget below which such a device stops: another phase would be all latency.
@@ -40,8 +37,7 @@ class AdaptiveSettings:
 
     caution: float = 0.75
     unseen: float = 1.0
-    few: float = 6.0
-    light: float = 1.0
+    few: float = 4.0
     doubt: float = 1.0
     folds: int = 20
     least_gain: float = 0.01
@@ -58,8 +54,6 @@ class AdaptiveSettings:
     least_phase: float = 0.03
     plenty: int = 200
     longer: float = 80.0
-    relearn: float = 1.2
-    hedge: float = 0.5
     lockstep_gain: float = 1.3
     lockstep_steps: int = 4
     lockstep_unspent: float = 0.05
