@@ -146,7 +146,7 @@ def test_weights_allocate_no_more_than_they_have(content, agent, tmp_path):
 def test_nothing_is_trusted_unless_it_is_said(agent, tmp_path):
     import rido
 
-    path = changed(agent, tmp_path / "a.zip", observation_space=Asks(print, "code"))
+    path = changed(agent, tmp_path / "a.zip", observation_space=Asks(input, "code"))
     common = dict(gamma=0.9, horizon=5, budget=60, seed=1)
     suite = rido.Suite({"a": rido.Task("Pendulum-v1", gamma=0.9, horizon=5)}, {"a": path, "b": "random"}, budget=60)
     for run in (
@@ -154,6 +154,6 @@ def test_nothing_is_trusted_unless_it_is_said(agent, tmp_path):
         lambda: rido.compare("Pendulum-v1", {"a": path, "b": "random"}, **common),
         suite.run,
     ):
-        with pytest.raises(UntrustedFileError, match=r"builtins\.print, .* --trust, RIDO_TRUST=1 or trust=True"):
+        with pytest.raises(UntrustedFileError, match=r"builtins\.input, .* --trust, RIDO_TRUST=1 or trust=True"):
             run()
     assert rido.evaluate("Pendulum-v1", agent, **common).transitions == 60 + 4 * 14  # those of the rehearsal

@@ -18,7 +18,7 @@ from rido.core.schedule import Schedule
 from rido.core.trajectories import count_reached
 from rido.record.database import RunFileError
 from rido.record.following import Follower
-from rido.record.records import COMPARISON, SUITE_TASK
+from rido.record.records import COMPARISON, REHEARSED, SUITE_TASK
 from rido.record.runfile import RunFile
 
 _POINTS = 200  # of a picture
@@ -94,7 +94,7 @@ class LiveRun:
             self._counts = np.zeros(horizon, dtype=np.int64)
         for lengths in run.new_lengths:
             self._counts += count_reached(lengths.astype(np.int64), horizon)
-        rounds = []
+        rounds, rehearsed = [], found.get(REHEARSED, 0)
         for mark in _thinned(run.milestones):
             estimate = Estimate(
                 value=mark.value,
@@ -107,10 +107,11 @@ class LiveRun:
                 effective_trajectories=mark.effective_trajectories,
                 largest_contribution=mark.largest_contribution,
             )
-            rounds.append([mark.transitions, mark.value, *map(_plain, estimate.interval())])
+            rounds.append([mark.transitions + rehearsed, mark.value, *map(_plain, estimate.interval())])
         edges = np.linspace(0, horizon, min(horizon, _POINTS) + 1).astype(int)[:-1]
         return {
             **self._common(run, f"{found['policy']} in {found['environment']}", "evaluation", found["budget"]),
+            "transitions": run.transitions + rehearsed,
             "rounds": rounds,
             "value": with_interval(*rounds[-1][1:]) if rounds else "",
             "horizon": horizon,

@@ -30,8 +30,8 @@ from rido.simulators.protocol import SlotError
 from rido.simulators.rehearsal import (
     ROWS_COPY,
     Rehearsal,
+    as_batched,
     can_pair,
-    fails_on_one,
     first_observations,
     memory_notes,
     mixes_rows,
@@ -182,9 +182,8 @@ class EnvironmentsSimulator:
             return found, False
         with suppress(Exception, SystemExit):
             starts = first_observations(self._envs, seeded=self._reseed)
-            if isinstance(policy, FunctionPolicy) and (error := fails_on_one(policy, starts[0])) is not None:
-                policy.take_batches(error)
-                mixes = mixes_rows(policy, [stack_alike([one]) for one in starts])
+            if isinstance(policy, FunctionPolicy) and (batched := as_batched(policy, starts[0])) is not None:
+                mixes = mixes_rows(batched, [stack_alike([one]) for one in starts])
                 return replace(found, batches=True, mixes=mixes), False
             return found, remembers(policy, starts, frozen=False)
         return found, False

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies.base import Policy
-from rido.policies.functions import TakesBatchesError
+from rido.policies.functions import FunctionPolicy, TakesBatchesError
 from rido.policies.observations import leaves, stack, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.simulators.environments import Environments, SingleEnvironments
@@ -272,14 +272,16 @@ def mixes_rows(policy: Policy, seen: Sequence[Any]) -> bool:
     return float(np.mean(differ)) > _MIXED
 
 
-def fails_on_one(policy: Policy, observation: Any) -> TakesBatchesError | None:
-    """Returns how a policy fails on its first observation, if it then takes batches. A copy is called."""
+def as_batched(policy: FunctionPolicy, observation: Any) -> FunctionPolicy | None:
+    """Returns a copy of a policy that takes batches, if the policy fails on this first observation; None if not."""
     before = GlobalState()
     try:
         copied, given = (cloudpickle.loads(cloudpickle.dumps(one)) for one in (policy, observation))
         copied.begin(np.random.default_rng(1) if copied.draws else None)(given)
     except TakesBatchesError as error:
-        return error
+        copied.take_batches(error)
+        batched: FunctionPolicy = copied
+        return batched
     except (Exception, SystemExit):
         return None  # the first trajectory says where
     finally:

@@ -44,8 +44,8 @@ class LocalPool(PoolSimulator):
         slot = self.random.choice(busy)
         method, *arguments = self.inbox[slot].popleft()
         event = getattr(self.simulators[slot], method)(*arguments)
-        if method == "run":
-            self.ran.append(arguments[2][2])
+        if method == "run" and arguments[2][2] != "audition":
+            self.ran.append(arguments[2][3])
         if self.random.random() < self.death or (self.killer is not None and self.killer(method, event)):
             self.deaths += 1
             return [(slot, Gone("was struck by lightning"))]
@@ -161,7 +161,7 @@ def test_the_longest_are_started_first():
 @pytest.mark.parametrize("points", [None, np.zeros((70, 3))])
 def test_trajectories_that_kill_their_worker_every_time_are_named(points):
     simulator = LocalPool(max_failures=2)
-    simulator.killer = lambda method, event: method == "run" and LENGTHS.max() in simulator.ran[-1]
+    simulator.killer = lambda method, event: method == "run" and simulator.ran and LENGTHS.max() in simulator.ran[-1]
     with pytest.raises(
         WorkerError,
         match=r"trajectories \(seeds \d+, .*\) were lost with their worker 3 times, more than max_failures=2: "
