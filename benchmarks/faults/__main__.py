@@ -12,7 +12,6 @@ import extremes
 import kills
 import misbehaviour
 import remote
-
 import storage
 
 sys.path.append(str(Path(__file__).parents[1]))
