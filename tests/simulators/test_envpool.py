@@ -168,7 +168,10 @@ def test_a_folder_of_a_suite_keeps_simulators_apart(tmp_path):
         {"swing": rido.Task("Pendulum-v1", gamma=0.9, horizon=5)}, {"a": tanh_policy, "b": "random"}, budget=200
     )
     suite.run(tmp_path)
-    assert suite.run(tmp_path, simulator="envpool").to_dict() == suite.run(simulator="envpool").to_dict()
+    recorded, alone = suite.run(tmp_path, simulator="envpool").to_dict(), suite.run(simulator="envpool").to_dict()
+    for found in (recorded, alone):
+        del found["remarks"]  # on how long resets took
+    assert recorded == alone
 
 
 def test_without_seeds_the_result_says_so():

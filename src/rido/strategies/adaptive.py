@@ -27,7 +27,7 @@ from rido.core.joint import JointEstimate
 from rido.core.moments import Moments, union
 from rido.core.scaling import scaled_number
 from rido.core.schedule import Schedule
-from rido.core.summaries import Summary
+from rido.core.summaries import Summary, SummedMoments
 from rido.core.trajectories import Trajectories
 from rido.strategies.base import Strategy
 from rido.strategies.division import TEAMS, Division
@@ -288,8 +288,10 @@ class Adaptive(Strategy):
             wanted = min(size / teams, target)
             part = np.zeros(self.horizon, dtype=np.int64)
             if lesson.truncates and target > 0:
+                part += min(self._lacking, room // self.horizon)
                 # The plan is for all that is left. Scaled down and rounded, its counts still never increase.
-                plan = fill(lesson.weights, math.inf, counts, costs=lesson.costs, limit=room, pooled=False)
+                limit = room - int(part.sum())
+                plan = fill(lesson.weights, math.inf, counts + part, costs=lesson.costs, limit=limit, pooled=False)
                 expected = float(plan @ lesson.survival)
                 if expected > wanted:
                     scaled = np.rint(plan * (wanted / expected)).astype(np.int64)
@@ -299,6 +301,17 @@ class Adaptive(Strategy):
                 part += min(max(1, round(wanted / full)), room // self.horizon)
             parts.append(part)
         return parts if any(part.any() for part in parts) else []
+
+    @property
+    def _lacking(self) -> int:
+        """Full-length trajectories that each team lacks before ``until`` may stop a run that is known by sums alone.
+
+        Sums do not tell how much each length adds to the error, so only full-length trajectories have freedom.
+        """
+        if self.until is None or not isinstance(self.moments, SummedMoments):
+            return 0
+        lacking = self.settings.least_freedom + 1 - int(self.moments.counts[-1])
+        return max(0, math.ceil(lacking / self.division.teams))
 
     def _rest(self, left: int) -> list[Counts]:
         """Spends what rounding and early ends left: full-length trajectories, then shorter ones where plans cut."""
