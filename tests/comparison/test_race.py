@@ -63,7 +63,7 @@ def test_the_better_policy_wins_by_common_random_numbers():
     low, high = result.difference("b", "a").interval()
     assert 0 < low < 0.5 < high
     assert set(result.eliminated) == {"a", "c"} and result.ranking[0] == "b"
-    assert "b is the best of 3" in result.summary() and "times less variance" in result.summary()
+    assert "b is the best of 3" in result.summary() and "reduced the variance of this difference" in result.summary()
 
 
 def test_where_common_seeds_gain_nothing_it_says_so():

@@ -67,7 +67,8 @@ def compare(
         policies: 2 to 100 of what :func:`rido.evaluate` takes for one: a dictionary by name, a list, a folder of
             checkpoints, or a pattern such as ``checkpoints/*.zip``.
         gamma: discount factor in (0, 1].
-        budget: transitions for all policies together; never exceeded.
+        budget: transitions for all policies together; never exceeded. At most 100 more for each
+            policy, which are not counted, rehearse what runs side by side.
         horizon: steps over which the return is summed; as in :func:`rido.evaluate` if not given.
         end_on_truncation: as in :func:`rido.evaluate`.
         env_kwargs: arguments of the environment, with an id.

@@ -199,13 +199,13 @@ class Comparison:
             head = f"undecided: {self._undecided()}"
         lines = [
             head,
-            f"{leader}: {with_interval(self.values[leader].value, low, high)} (holds for the chosen one too)",
+            f"{leader}: {with_interval(self.values[leader].value, low, high)} (valid although chosen as the best)",
             f"{leader} - {rival}: {with_interval(difference.value, least, most)}",
             self.rewards.describe(leader, rival),
         ]
         if math.isfinite(gain := self.pairing_gain(leader, rival)):
-            told = f"{gain:.3g} times less variance" if gain >= _NO_GAIN else f"next to nothing ({gain:.2f} times)"
-            lines.append(f"common seeds gained {told} between the first two")
+            told = f"{gain:.3g}-fold" if gain >= _NO_GAIN else f"next to nothing: {gain:.2f}-fold"
+            lines.append(f"common seeds reduced the variance of this difference {told}")
         return "\n".join([*lines, *self.remarks, *(f"warning: {warning}" for warning in self.warnings)])
 
     def to_dict(self) -> dict[str, Any]:

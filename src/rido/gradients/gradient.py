@@ -173,7 +173,8 @@ def gradient(
         policy: a ``torch.nn.Module`` that maps a batch of observations to a ``torch.distributions`` distribution over
             actions, an on-policy model of Stable-Baselines3, or a :class:`rido.jax.StochasticPolicy`.
         gamma: discount factor in (0, 1].
-        budget: transitions to spend; never exceeded.
+        budget: transitions to spend; never exceeded. At most 100 more, which are not counted, rehearse what runs
+            side by side.
         horizon: steps over which the return is summed; as in :func:`rido.evaluate` if not given.
         strategy: "adaptive", "uniform", "robust" or "rido", or one with settings of its own, such as
             ``rido.Adaptive(unbiased=True)``.

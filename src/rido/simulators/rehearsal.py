@@ -23,7 +23,6 @@ from __future__ import annotations
 import copy
 import gc
 import random
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,7 +40,7 @@ from rido.policies.functions import FunctionPolicy, TakesBatchesError
 from rido.policies.observations import leaves, stack, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.simulators.environments import Environments, SingleEnvironments
-from rido.simulators.repeatability import GlobalState
+from rido.simulators.repeatability import GlobalState, copied
 
 STEPS = 14
 """Steps of a play; four plays are 56 transitions, and seven are 98."""
@@ -51,9 +50,8 @@ _LATE = 5  # steps after which the second trajectory of play 2 begins
 _TOLERANCE = 1e-5  # relative; side by side, sums may be rounded in another order
 ROWS = 8  # of a batch in which a policy is tried
 _MIXED = 1 / 8  # share of them whose action may differ: a choice between equals flips by rounding
-_STARTS = 8  # first observations on which a memory is tried
+_STARTS = 4  # first observations on which a memory is tried
 _MOST_OBJECTS = 5000  # of a policy, among which its generators are looked for
-_SECONDS = 1.0  # that trying a memory may take
 
 _PAGE = "see docs/warnings.md#one-environment-at-a-time"
 WORKERS_COPY = (
@@ -274,13 +272,12 @@ def mixes_rows(policy: Policy, seen: Sequence[Any]) -> bool:
 
 def as_batched(policy: FunctionPolicy, observation: Any) -> FunctionPolicy | None:
     """Returns a copy of a policy that takes batches, if the policy fails on this first observation; None if not."""
-    before = GlobalState()
+    before, tried = GlobalState(), copied(policy)
     try:
-        copied, given = (cloudpickle.loads(cloudpickle.dumps(one)) for one in (policy, observation))
-        copied.begin(np.random.default_rng(1) if copied.draws else None)(given)
+        tried.begin(np.random.default_rng(1) if tried.draws else None)(copy.deepcopy(observation))
     except TakesBatchesError as error:
-        copied.take_batches(error)
-        batched: FunctionPolicy = copied
+        tried.take_batches(error)
+        batched: FunctionPolicy = tried
         return batched
     except (Exception, SystemExit):
         return None  # the first trajectory says where
@@ -301,23 +298,22 @@ def remembers(policy: Policy, observations: Sequence[Any], calls: int = MOST_CAL
         calls: about so many at most.
         frozen: whether generators that it holds are put back too. In several processes each would have a copy of them.
     """
-    before, ends = GlobalState(), time.perf_counter() + _SECONDS
+    before, tried = GlobalState(), copied(policy)
     try:
-        copied, again = (cloudpickle.loads(cloudpickle.dumps(one)) for one in (policy, observations))
-        restore, rounds = _freeze(copied) if frozen else lambda: None, 0
+        restore, rounds = _freeze(tried) if frozen else lambda: None, 0
         first: list[Any] = []
         calls_left = calls
-        while calls_left > 0 and (rounds < 2 or time.perf_counter() < ends):
+        while calls_left > 0:
             # A round begins after one call more each time, so that no period hides behind its length.
-            for episode in (again[-1:] * rounds, again):
+            for episode in ([observations[-1]] * rounds, observations):
                 before.restore()
                 restore()
-                act = copied.begin(np.random.default_rng(1) if copied.draws else None)
+                act = tried.begin(np.random.default_rng(1) if tried.draws else None)
                 actions = [np.array(act(copy.deepcopy(observation))) for observation in episode]
             first = first or actions
             if any(not close(action, known) for action, known in zip(actions, first, strict=True)):
                 return True
-            rounds, calls_left = rounds + 1, calls_left - rounds - len(again)
+            rounds, calls_left = rounds + 1, calls_left - rounds - len(observations)
     except (Exception, SystemExit):
         return False  # it cannot be copied, or it fails: then the first trajectory says where
     finally:
@@ -390,11 +386,7 @@ def can_pair(envs: Environments) -> bool:
 
 def first_observations(envs: SingleEnvironments, *, seeded: bool = True) -> list[Any]:
     """Returns some observations that differ: of resets, or samples of the space where those must not be seeded."""
-    found: list[Any] = []
-    ends = time.perf_counter() + _SECONDS / 20
-    for seed in range(_STARTS if seeded else 0):
-        if seed < 2 or time.perf_counter() < ends:
-            found.append(copy.deepcopy(envs.begin(seed, None)))
+    found = [copy.deepcopy(envs.begin(seed, None)) for seed in range(_STARTS if seeded else 0)]
     if not found or close(found[0], found[1]):
         space = copy.deepcopy(envs.observation_space)
         space.seed(1)

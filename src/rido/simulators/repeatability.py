@@ -96,7 +96,7 @@ def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int], points
         seeded = unseeded = float(np.diff(clock).min())  # the other one may have waited for a busy processor
         if not _same(first, again):
             notes.append("the environment's first observation differs when it is reset with the same seed again")
-        if (tried := _copy(policy)) is not None:
+        if (tried := copied(policy) if policy.in_sequence else policy) is not None:
             actions = [_act(tried, again, seeds[0], envs.action_space) for _ in range(_CALLS)]
             if policy.reproducible and not all(_same(actions[0], other) for other in actions[1:]):
                 notes.append(f"{policy.name} acts differently when it gets the same observation again")
@@ -120,16 +120,13 @@ class _Small(io.BytesIO):
         return super().write(content)
 
 
-def _copy(policy: Policy) -> Policy | None:
-    """Returns what can be called without a trace; a copy where a policy may remember its calls, None if it has none."""
-    if not policy.in_sequence:
-        return policy
+def copied(policy: Policy) -> Any:
+    """Returns a copy of a policy, which may remember its calls; None if it cannot be copied, or is too large."""
     try:
         cloudpickle.dump(policy, file := _Small())
-        copied: Policy = cloudpickle.loads(file.getvalue())
+        return cloudpickle.loads(file.getvalue())
     except Exception:
         return None
-    return copied
 
 
 def _act(policy: Policy, observation: Any, seed: int, space: Any) -> list[Any]:

@@ -35,7 +35,8 @@ class Suite:
         policies: by name; each what :func:`rido.evaluate` takes for one, or a dictionary of these by task. In a text,
             ``{task}`` stands for the name of the task. A pattern such as ``"runs/*/{task}.zip"`` gives a policy for
             each of its files, named by what the wildcard stands for; it must have the same ones in all tasks.
-        budget: transitions for all tasks and policies together; never exceeded.
+        budget: transitions for all tasks and policies together; never exceeded. At most 100 more for each
+            policy, which are not counted, rehearse what runs side by side.
         seed: what all randomness comes from.
         confidence: probability that every order of two policies that is called sure is right.
         deterministic: whether agents take their most likely action or sample one.
