@@ -1,4 +1,4 @@
-"""benchmarks/compare/banks.py in its short form, on three pairs of recorded agents."""
+"""benchmarks/races.py in its short form, on three pairs of recorded agents."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def test_the_study_of_recorded_agents_runs_and_goes_on_where_it_stopped(tmp_path
     if not folder.is_dir():
         pytest.skip(f"no recorded episodes in {folder}: set RIDO_BANKS")
     page = tmp_path / "races.md"
-    study = [sys.executable, ROOT / "benchmarks/compare/banks.py", "--quick", "--output", page, "--cells", tmp_path]
+    study = [sys.executable, ROOT / "benchmarks/races.py", "--quick", "--output", page, "--cells", tmp_path]
     made = [subprocess.run(study, capture_output=True, text=True, check=True).stdout for _ in range(2)]
     assert len(made[0].splitlines()) == 6 and not made[1]
     rows = [line.split(" | ") for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| a2c")]
