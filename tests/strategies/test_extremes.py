@@ -46,7 +46,7 @@ def test_the_error_is_right_where_a_discount_underflows():
     assert (estimate.value, estimate.standard_error) == pytest.approx((3.5e-200, 1.5e-200), rel=1e-12, abs=0)
 
 
-@pytest.mark.parametrize("exponent", [-500, -200, 200, 320])
+@pytest.mark.parametrize("exponent", [-400, -200, 200, 320])
 @pytest.mark.parametrize("make", [Adaptive, Rido])
 def test_plans_do_not_depend_on_the_unit_of_the_rewards(make, exponent):
     settings = dict(horizon=20, budget=2000, gamma=0.9)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.core.digits import to_digits
+from rido.core.digits import plain, to_digits
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.schedule import Schedule
@@ -23,7 +23,7 @@ from rido.predictors.base import Critic, FunctionCritic, agent_critic
 from rido.simulators import factory
 from rido.simulators.base import SimulationError, close, describe, trajectory_seeds
 from rido.simulators.identity import environment_name
-from rido.strategies import Adaptive, Strategy
+from rido.strategies import Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
 if TYPE_CHECKING:
@@ -113,32 +113,32 @@ class Gradient:
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the vector as plain numbers, strings and lists, with None where not finite."""
         low, high = self.returns.interval()
-        numbers = {
-            "norm": self.norm,
-            "standard_error": self.standard_error,
-            "relative_error": self.relative_error,
-            "return": self.returns.value,
-            "return_low": low,
-            "return_high": high,
-            "uniform_transitions": self.uniform_transitions,
-        }
-        return {
-            "environment": self.environment,
-            "policy": self.policy,
-            "strategy": self.strategy,
-            **self._helpers,
-            **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
-            "parameters": self.vector.size,
-            "gamma": self.returns.gamma,
-            "horizon": self.schedule.horizon,
-            "transitions": self.transitions,
-            "trajectories": self.trajectories,
-            "counts": self.schedule.counts.tolist(),
-            "seed": self.seed,
-            "seconds": self.seconds,
-            "warnings": list(self.warnings),
-            "remarks": list(self.remarks),
-        }
+        found: dict[str, Any] = plain(
+            {
+                "environment": self.environment,
+                "policy": self.policy,
+                "strategy": self.strategy,
+                **self._helpers,
+                "norm": self.norm,
+                "standard_error": self.standard_error,
+                "relative_error": self.relative_error,
+                "return": self.returns.value,
+                "return_low": low,
+                "return_high": high,
+                "uniform_transitions": self.uniform_transitions,
+                "parameters": self.vector.size,
+                "gamma": self.returns.gamma,
+                "horizon": self.schedule.horizon,
+                "transitions": self.transitions,
+                "trajectories": self.trajectories,
+                "counts": self.schedule.counts.tolist(),
+                "seed": self.seed,
+                "seconds": self.seconds,
+                "warnings": self.warnings,
+                "remarks": self.remarks,
+            }
+        )
+        return found
 
     @property
     def _helpers(self) -> dict[str, str]:
@@ -224,7 +224,7 @@ def gradient(
         warnings = close(simulator)
     return Gradient(
         **found,
-        strategy=type(spending).__name__.lower(),
+        strategy=spending.name,
         baseline=baseline or "none",
         critic="none" if made is None else made.name,
         environment=environment_name(env),
@@ -245,9 +245,9 @@ def _begin(strategy: str | Strategy, horizon: int, budget: int, gamma: float, *,
         raise ValueError(
             f"strategy must be a name, or one that leaves horizon, budget and gamma open, got {checks.shown(strategy)}"
         )
-    if isinstance(strategy, Adaptive) and strategy.until is not None:
+    if strategy.until is not None:
         raise ValueError(f"strategy must have until=None: it is about the return, got {strategy.until!r}")
-    if isinstance(strategy, Adaptive) and strategy.unbiased and cross_fitted:
+    if strategy.options.get("unbiased") and cross_fitted:
         raise ValueError(
             "baseline must be None with Adaptive(unbiased=True), whose halves are planned before a baseline is known: "
             "give a critic, or use strategy 'adaptive'"
@@ -310,22 +310,24 @@ def _estimate(
     directions = random_directions(policy.size, projections, generator)
     horizon, gamma, division = strategy.horizon, strategy.gamma, strategy.division
     estimator = Gpomdp(policy, horizon=horizon, gamma=gamma, directions=directions, critic=critic)
-    strategy.serve(estimator.metric)
+    strategy.set_objective(estimator.metric)
     baselines, trajectories = None, 0
     with Progress(strategy.budget, shown=progress) as bar:
         while (schedule := strategy.ask()) is not None:
-            lengths = schedule.lengths
-            teams = strategy.dealt(lengths)
+            lengths, teams = (each[: schedule.trajectories] for each in strategy.planned)
             try:
                 observed = simulator.observe(lengths, trajectory_seeds(entropy, trajectories, lengths.size))
             except SimulationError as error:
                 raise error.at(trajectories + error.trajectory) from error.__cause__
             trajectories += lengths.size
             bar.advance(observed.trajectories.transitions)
-            strategy.tell(estimator.add(observed, teams))
-            if baseline is not None:
+            batch = estimator.add(observed, teams)
+            if baseline is None:
+                strategy.tell(batch)
+            else:
                 baselines = estimator.baselines(division)
-                strategy.follow(estimator.groups(division, baselines), same_means=not division.cross_fitted)
+                signal = estimator.groups(division, baselines)
+                strategy.tell(batch, signal=signal, same_means=not division.cross_fitted)
     joint = strategy.joint()
     variance = float(np.trace(joint.covariance[1:, 1:]))
     return dict(
