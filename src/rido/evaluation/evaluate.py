@@ -26,7 +26,7 @@ from rido.simulators.base import Simulator, describe
 from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.options import OWN
 from rido.simulators.sobol import refuse_without_points
-from rido.strategies import Adaptive, Strategy
+from rido.strategies import Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
 CriticName = Literal["policy", "fit", "auto"]
@@ -169,41 +169,42 @@ class _Method:
 
     Attributes:
         make: makes one for a horizon, a budget and a discount factor.
-        adaptive: settings of an adaptive one; None for any other, which takes none.
+        open: settings that it accepts and that the user left open.
         until: half-width of the 95% interval at which to stop.
         first: one for the whole budget, if that is known.
     """
 
     make: Callable[..., Strategy]
-    adaptive: Mapping[str, Any] | None
-    until: float | None
+    open: frozenset[str] = frozenset()
+    until: float | None = None
     first: Strategy | None = None
 
     @classmethod
     def of(cls, strategy: Any, until: float | None, *, has_critic: bool) -> _Method:
         """Checks what evaluate() was given as ``strategy`` and ``until``."""
         make: Callable[..., Strategy]
-        given: Mapping[str, Any] | None = None
+        known: Mapping[str, Any] = {}
+        accepts: frozenset[str] = frozenset()
         if isinstance(strategy, str):
             kind = STRATEGIES[checks.choice("strategy", strategy, get_args(StrategyName))]
-            name, make, given = strategy, kind, {} if issubclass(kind, Adaptive) else None
+            name, make, accepts = strategy, kind, kind.accepts
         elif isinstance(strategy, Strategy):
             if strategy.begun:
                 raise ValueError("strategy must leave horizon, budget and gamma to evaluate(), got one that has them")
-            name, make = type(strategy).__name__.lower(), strategy.begin
-            given = strategy.options if isinstance(strategy, Adaptive) else None
+            name, known, accepts = type(strategy).__name__.lower(), strategy.options, strategy.accepts
+            make = strategy.begin
         else:
             name, make = strategy, partial(_begin, checks.function("strategy", strategy))
-        if given is None and until is not None:
-            raise ValueError(f"until works only with strategy 'adaptive', not {name!r}")
-        if given is not None and given.get("until") is not None:
+        if until is not None and "until" not in accepts:
+            raise ValueError(f"until works only with strategy 'adaptive' or your own that accepts it, not {name!r}")
+        if known.get("until") is not None:
             if until is not None:
-                raise ValueError(f"until must be given once, got {until!r} and the strategy's {given['until']!r}")
-            until = given["until"]
+                raise ValueError(f"until must be given once, got {until!r} and the strategy's {known['until']!r}")
+            until = known["until"]
         if until is not None:
             # Resets for a critic come last, and add their share to the variance.
             make = partial(make, until=until * math.sqrt(1 - (RESET_SHARE if has_critic else 0.0)))
-        return cls(make, given, until)
+        return cls(make, accepts - {each for each, value in known.items() if value and each != "until"}, until)
 
     def begin(self, problem: Problem, budget: int, **settings: Any) -> Strategy:
         """Returns a strategy that begins to spend a budget."""
@@ -227,7 +228,7 @@ def _task(
         given = "a critic, which is a value function of the reward alone" if critic is not None else "reward_range"
         raise ValueError(f"components, vector rewards and several gamma do not go with {given}")
     settings: dict[str, Any] = {}
-    if method.adaptive is not None and able.in_time_of_one and not method.adaptive.get("lockstep"):
+    if "lockstep" in method.open and able.in_time_of_one:
         settings["lockstep"] = able.in_time_of_one
     size, timing = options["budget"] or 0, None
     if able.remembers():
@@ -236,7 +237,7 @@ def _task(
                 f"until must be None with {able.policy.name if able.policy else 'a policy'}, which remembers earlier "
                 "calls, so that its trajectories cannot be cut: give it a method reset()"
             )
-        method, settings, size = _Method(STRATEGIES["uniform"], None, None), {}, max(size - size % horizon, horizon)
+        method, settings, size = _Method(STRATEGIES["uniform"]), {}, max(size - size % horizon, horizon)
     if options["time_budget"] is not None:
         timing = TimeBudget.measure(
             simulator,
@@ -248,12 +249,12 @@ def _task(
             budget=options["budget"],
         )
         size = timing.first_budget(horizon)
-        if method.adaptive is not None and not method.adaptive.get("reset_price"):
+        if "reset_price" in method.open:
             settings["reset_price"] = timing.costs.reset_price
     first = method.begin(problem, size, **settings)
     goals = [Goal.of(first)] if timing is not None else all_goals(run, first)
     if len(goals) > 1:  # a run that is extended is replayed from its beginning
-        if method.adaptive is not None and first.extendable:
+        if "until" in method.open:
             settings["until"] = goals[0].until
         first = method.begin(problem, goals[0].budget, **settings)
     sobol = options["starts"] == "sobol"
