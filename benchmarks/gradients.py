@@ -22,7 +22,7 @@ import rido
 from rido.core.trajectories import positions
 from rido.gradients.gpomdp import Gpomdp, random_directions
 from rido.policies.differentiable import DifferentiablePolicy, differentiable_policy
-from rido.simulators.base import Observed
+from rido.simulators.base import Batch
 from rido.simulators.envs.base import DomainVectorEnv
 from rido.simulators.envs.lqg import NOISE, START
 from rido.simulators.gymnasium import GymnasiumSimulator
@@ -71,7 +71,7 @@ def simulate(policy, lengths, rng):
         states[rows, step + 1] = states[rows, step] + controls + math.sqrt(NOISE) * noise[2]
     taken, seen = (np.arange(horizon + extra) < lengths[:, None] + extra for extra in (0, 1))
     trajectories = rido.Trajectories(rewards[taken], lengths)
-    return Observed(trajectories, states[seen], np.zeros(lengths.size, dtype=bool), actions[taken])
+    return Batch(trajectories, states[seen], np.zeros(lengths.size, dtype=bool), actions[taken])
 
 
 def expected_return(parameters, horizon, gamma):
