@@ -7,7 +7,7 @@ from environments import Mortal
 from interrupted import act
 from rido.evaluation.progress import Progress
 from rido.record.runfile import RunFile
-from rido.simulators.base import trajectory_seeds
+from rido.simulators.base import as_simulator, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.suite.trajectory_store import TrajectoryStore
 
