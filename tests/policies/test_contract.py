@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from rido.policies.base import Policy
-from rido.simulators.base import describe
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 ENV = "Pendulum-v1"
