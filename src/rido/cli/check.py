@@ -8,10 +8,10 @@ import typer
 
 from rido.cli.console import may_run_code
 from rido.cli.options import EnvArgument, Output, command
-from rido.simulators.check import CheckOptions, check
+from rido.simulators.check import check
 
 
-@command(CheckOptions)
+@command(check)
 def check_command(
     env: EnvArgument,
     policy: Annotated[str, typer.Argument(help="As --policy of rido evaluate.")] = "random",

@@ -10,7 +10,7 @@ import typer
 
 from rido.cli.console import may_run_code, require_writable
 from rido.cli.options import EnvArgument, JsonOption, Output, command
-from rido.comparison.compare import DECIDE, CompareOptions, compare
+from rido.comparison.compare import DECIDE, compare
 from rido.comparison.gate import Gate, GateName, Outcome, Verdict
 from rido.core.digits import with_interval
 from rido.core.options import ESTIMATE, SPEND
@@ -24,7 +24,7 @@ _STATUS: dict[Outcome, int] = {"pass": 0, "fail": 3, "undecided": 4}
 _SHOW = "What to write"
 
 
-@command(CompareOptions)
+@command(compare)
 def compare_command(
     env: EnvArgument,
     policies: Annotated[

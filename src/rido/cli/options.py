@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 
 from rido.cli.console import one_line_errors, parse_arguments, print_json, stdout_to_stderr
-from rido.core.options import COLLECT, ESTIMATE, Option, declared
+from rido.core.options import COLLECT, ESTIMATE, Option
 from rido.strategies.names import STRATEGIES, StrategyName
 
 EnvArgument = Annotated[
@@ -68,15 +68,16 @@ class Output:
 
 
 def command(
-    kind: Any = None, *, interrupted: Callable[[Mapping[str, Any]], str] | None = None
+    library: Callable[..., Any] | None = None, *, interrupted: Callable[[Mapping[str, Any]], str] | None = None
 ) -> Callable[[Callable[..., Output]], Callable[..., None]]:
     """Returns a decorator for commands, which also adds ``--json`` and prints what they return.
 
     Args:
-        kind: the TypedDict whose options the command takes; it gets them as ``**options``, by their own names.
+        library: the function whose options the command takes; it gets them as ``**options``, by their own names.
         interrupted: says what a user who interrupts the command should know, given its arguments.
     """
-    options = {} if kind is None else {name: each for name, each in declared(kind).items() if name not in _LEFT_OUT}
+    known: Mapping[str, tuple[Any, Option]] = getattr(library, "__options__", {})
+    options = {name: each for name, each in known.items() if name not in _LEFT_OUT}
 
     def decorate(function: Callable[..., Output]) -> Callable[..., None]:
         parameters = {
