@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -83,7 +85,8 @@ def called(monkeypatch, tmp_path):
             seen.update(options)
             raise Called
 
-        monkeypatch.setattr("rido.suite.suite.Suite.run" if name == "suite" else f"rido.cli.{name}.{name}", library)
+        places = {"suite": "rido.suite.suite.Suite.run", "check": "rido.simulators.check.check"}
+        monkeypatch.setattr(places.get(name, f"rido.cli.{name}.{name}"), library)
         beginning = [str(file) if word == "FILE" else word for word in BEGINNINGS[name]]
         more = ["--no-page", "--output", str(tmp_path / "out")] if name == "suite" else []
         result = CliRunner().invoke(app, [name, *beginning, *more, *words])
@@ -154,3 +157,13 @@ def test_what_is_wrong_is_said_before_anything_is_imported(monkeypatch):
     ):
         with pytest.raises(ValueError, match=r"must|works only"):
             rido.evaluate("module_of_a_test:Environment", "random", **{"gamma": 1, "budget": 100, **wrong})
+
+
+def test_a_wrong_option_of_a_command_costs_no_slow_import():
+    words = ["evaluate", "Pendulum-v1", "--policy", "random", "--gamma", "0.9", "--budget", "100", "--until", "-1"]
+    code = (
+        f"import sys\nfrom rido.cli import app\ntry:\n    app({words})\nexcept SystemExit as error:\n"
+        "    print(error.code, {'gymnasium', 'scipy', 'torch', 'matplotlib'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
+    assert "until must be positive" in done.stderr and done.stdout == "1 set()\n"

@@ -14,7 +14,6 @@ from rido.comparison.compare import DECIDE, compare
 from rido.comparison.gate import Gate, GateName, Outcome, Verdict
 from rido.core.digits import with_interval
 from rido.core.options import ESTIMATE, SPEND
-from rido.plots.markdown import escaped, table
 from rido.policies.files import named_policies, parse_policies
 
 if TYPE_CHECKING:
@@ -143,6 +142,8 @@ def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
     Returns:
         The verdict, the summary's first line, a table of all policies, and warnings.
     """
+    from rido.plots.markdown import escaped, table  # plots are slow to import
+
     head, *_ = comparison.summary().splitlines()
     lines = [f"**{escaped(verdict)}**", ""] if verdict else []
     lines += [escaped(head), ""]

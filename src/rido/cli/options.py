@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
 
 import typer
 
 from rido.cli.console import one_line_errors, parse_arguments, print_json, stdout_to_stderr
-from rido.core.options import COLLECT, ESTIMATE, Option
+from rido.core.options import COLLECT, ESTIMATE, Option, declared
 from rido.strategies.names import STRATEGIES, StrategyName
 
 EnvArgument = Annotated[
@@ -68,16 +68,21 @@ class Output:
 
 
 def command(
-    library: Callable[..., Any] | None = None, *, interrupted: Callable[[Mapping[str, Any]], str] | None = None
+    library: Any = None,
+    *,
+    without: Sequence[str] = (),
+    interrupted: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> Callable[[Callable[..., Output]], Callable[..., None]]:
     """Returns a decorator for commands, which also adds ``--json`` and prints what they return.
 
     Args:
-        library: the function whose options the command takes; it gets them as ``**options``, by their own names.
+        library: the function whose options the command takes, or the TypedDict that declares them, where the function
+            is slow to import. The command gets them as ``**options``, by their own names.
+        without: those that it does not take.
         interrupted: says what a user who interrupts the command should know, given its arguments.
     """
-    known: Mapping[str, tuple[Any, Option]] = getattr(library, "__options__", {})
-    options = {name: each for name, each in known.items() if name not in _LEFT_OUT}
+    known = {} if library is None else declared(library) if is_typeddict(library) else library.__options__
+    options = {name: each for name, each in known.items() if name not in (*_LEFT_OUT, *without)}
 
     def decorate(function: Callable[..., Output]) -> Callable[..., None]:
         parameters = {
