@@ -19,7 +19,7 @@ from rido.evaluation.progress import Progress
 from rido.simulators.base import Simulator, describe, trajectory_seeds
 from rido.simulators.options import Options
 from rido.strategies.names import STRATEGIES
-from rido.study.compare import Comparison, compare
+from rido.study.strategies import StrategyComparison, compare_strategies
 
 _NUMBERS = ("relative_variance", "bias", "bias_error", "coverage", "transitions")  # of a strategy, beside its mse
 
@@ -39,7 +39,7 @@ class Study:
     environment: str
     policy: str
     bank: int
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[StrategyComparison, ...]
     warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def study(env: Any, policy: Any = None, *, gamma: float, **options: Unpack[Study
     runs = len(budgets) * len(options["strategies"]) * options["repetitions"]
     with Progress(runs, shown=options["progress"]) as bar:
         comparisons = [
-            compare(
+            compare_strategies(
                 options["strategies"],
                 recorded.rewards,
                 steps=recorded.steps,
