@@ -22,19 +22,12 @@ from rido.policies.resolve import import_attribute
 from rido.record.fingerprint import fingerprint, identify
 from rido.simulators.base import Capabilities, Observed, Points, SimulationError, Summarised
 from rido.simulators.identity import environment_fingerprint
-from rido.simulators.jax.collecting import Request
+from rido.simulators.jax.collecting import Dealt
+from rido.simulators.jax.device import Device
 from rido.simulators.jax.envs import adapt
 from rido.simulators.jax.functions import SameObject, Structure, is_function, split
-from rido.simulators.jax.layout import Device
-from rido.simulators.jax.programs import (
-    Programs,
-    Slots,
-    Task,
-    join_seeds,
-    make_seeds,
-    seed_words,
-)
-from rido.simulators.jax.recording import roll_out
+from rido.simulators.jax.programs import Programs, Slots, Task
+from rido.simulators.jax.seeds import join_seeds, make_seeds, seed_words
 from rido.simulators.jax.summing import sum_on_device
 from rido.simulators.jax.together import Together
 from rido.simulators.requests import join_observed, join_trajectories
