@@ -67,8 +67,8 @@ wheel:
 docs: .venv/ready
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build
 
-# The long ones, benchmarks/adaptive.py, critic.py, train_agents.py and trust/, and benchmarks/gpu/, which needs one, are
-# run by hand: see their pages in results/.
+# The long ones, benchmarks/adaptive.py, critic.py, races.py and trust/, and benchmarks/gpu/, which needs one, are run by
+# hand: see their pages in results/.
 benchmarks: .venv/ready
 	$(BIN)/python benchmarks/core.py | tee results/core.md
 	$(BIN)/python benchmarks/evaluation.py | tee results/evaluation.md

@@ -4,7 +4,7 @@ Run ``python benchmarks/trust --output results/trust.md``; ``--quick`` is the sh
 be made one at a time with ``--sections``; others in the output stay as they are. ``--alternate`` halves the work: every
 process once, with and without a discount in turn. Episodes of trained agents come from banks in the directory
 ``--banks``; what is not there is recorded first, in about eight minutes for all. The agents are in
-benchmarks/trust/agents/ (made by train.py) and, for Pendulum, in the directory that RIDO_AGENTS names.
+benchmarks/trust/agents/ and, for Pendulum, in the directory that RIDO_AGENTS names.
 """
 
 import math

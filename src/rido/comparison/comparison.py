@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rido.comparison.paired import Rewards
 from rido.core import checks
-from rido.core.digits import with_interval
+from rido.core.digits import plain, with_interval
 from rido.core.estimate import Estimate
 from rido.core.proportions import TwoValuedEstimate
 
@@ -228,27 +228,30 @@ class Comparison:
                 row["behind"] = difference.value
                 row["behind_low"], row["behind_high"] = self.bounds(leader, name)
                 row["pairing_gain"] = self.pairing_gain(leader, name)
-            policies.append({key: _plain(entry) for key, entry in row.items()})
-        return {
-            "best": self.best,
-            "decided": self.decided,
-            "ranking": list(self.ranking),
-            "policies": policies,
-            "confidence": self.confidence,
-            "tolerance": self.tolerance,
-            "transitions": self.transitions,
-            "trajectories": self.trajectories,
-            "budget": self.budget,
-            "needed": _plain(self.needed),
-            "environment": self.environment,
-            "horizon": self.rewards.horizon,
-            "gamma": self.rewards.gamma,
-            "seed": self.seed,
-            "reproducible": self.reproducible,
-            "seconds": _plain(self.seconds),
-            "warnings": list(self.warnings),
-            "remarks": list(self.remarks),
-        }
+            policies.append(row)
+        found: dict[str, Any] = plain(
+            {
+                "best": self.best,
+                "decided": self.decided,
+                "ranking": self.ranking,
+                "policies": policies,
+                "confidence": self.confidence,
+                "tolerance": self.tolerance,
+                "transitions": self.transitions,
+                "trajectories": self.trajectories,
+                "budget": self.budget,
+                "needed": self.needed,
+                "environment": self.environment,
+                "horizon": self.rewards.horizon,
+                "gamma": self.rewards.gamma,
+                "seed": self.seed,
+                "reproducible": self.reproducible,
+                "seconds": self.seconds,
+                "warnings": self.warnings,
+                "remarks": self.remarks,
+            }
+        )
+        return found
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws the interval of each policy; needs matplotlib."""
@@ -289,7 +292,3 @@ def enough(difference: Estimate) -> bool:
 def _pairs(estimate: Estimate) -> int:
     """Returns the full-length trajectories behind an estimate."""
     return int(estimate.schedule.counts[-1])
-
-
-def _plain(entry: Any) -> Any:
-    return None if isinstance(entry, float) and not math.isfinite(entry) else entry

@@ -1,7 +1,8 @@
-"""Digits: an estimate and its interval, printed to the digits that the error allows."""
+"""Digits: an estimate and its interval, printed to the digits that the error allows; numbers as JSON has them."""
 
 import math
 from decimal import Decimal
+from typing import Any
 
 
 def to_digits(value: float, low: float, high: float) -> tuple[str, str, str]:
@@ -44,3 +45,17 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
         return f"{value:.6g} (no interval yet)"
     shown = to_digits(value, -math.inf if low is None else low, math.inf if high is None else high)
     return f"{shown[0]} [{shown[1]}, {shown[2]}]"
+
+
+def plain(entry: Any) -> Any:
+    """Returns nested dictionaries and lists with None where a number is not finite, as JSON can hold them.
+
+    Example:
+        >>> plain({"value": 1.5, "interval": (-float("inf"), 2)})
+        {'value': 1.5, 'interval': [None, 2]}
+    """
+    if isinstance(entry, dict):
+        return {name: plain(part) for name, part in entry.items()}
+    if isinstance(entry, (list, tuple)):
+        return [plain(part) for part in entry]
+    return None if isinstance(entry, float) and not math.isfinite(entry) else entry

@@ -12,7 +12,7 @@ import numpy as np
 
 from rido.core import checks
 from rido.core.allocation import pool
-from rido.core.digits import to_digits
+from rido.core.digits import plain, to_digits
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.moments import Moments, rescale
@@ -207,42 +207,43 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as plain numbers, strings and lists, with None where a number is not finite."""
         low, high = self.interval()
-        numbers = {
-            "value": self.value,
-            "standard_error": self.standard_error,
-            "interval_low": low,
-            "interval_high": high,
-            "uniform_transitions": self.uniform_transitions,
-            "uniform_transitions_low": self.uniform_transitions_interval[0],
-            "uniform_transitions_high": self.uniform_transitions_interval[1],
-            "critic_gain": self.critic_gain,
-        }
-        return {
-            "environment": self.environment,
-            "policy": self.policy,
-            "normalisation": self.normalisation,
-            "strategy": self.strategy,
-            "starts": self.starts,
-            **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
-            "confidence": 0.95,
-            "gamma": self.estimate.gamma,
-            "horizon": self.schedule.horizon,
-            "transitions": self.transitions,
-            "trajectories": self.trajectories,
-            "counts": self.schedule.counts.tolist(),
-            "seed": self.seed,
-            "reproducible": self.reproducible,
-            "seconds": self.seconds,
-            "planning_seconds": self.planning_seconds if math.isfinite(self.planning_seconds) else None,
-            "critic": self.critic,
-            "resets": self.resets,
-            "reset_seconds": self.reset_seconds,
-            "reward_range": _plain(self.reward_range),
-            "guaranteed_interval": _plain(self.guaranteed_interval),
-            "warnings": list(self.warnings),
-            "remarks": list(self.remarks),
-            **self._components_to_dict(),
-        }
+        least, most = self.uniform_transitions_interval
+        found: dict[str, Any] = plain(
+            {
+                "environment": self.environment,
+                "policy": self.policy,
+                "normalisation": self.normalisation,
+                "strategy": self.strategy,
+                "starts": self.starts,
+                "value": self.value,
+                "standard_error": self.standard_error,
+                "interval_low": low,
+                "interval_high": high,
+                "uniform_transitions": self.uniform_transitions,
+                "uniform_transitions_low": least,
+                "uniform_transitions_high": most,
+                "critic_gain": self.critic_gain,
+                "confidence": 0.95,
+                "gamma": self.estimate.gamma,
+                "horizon": self.schedule.horizon,
+                "transitions": self.transitions,
+                "trajectories": self.trajectories,
+                "counts": self.schedule.counts.tolist(),
+                "seed": self.seed,
+                "reproducible": self.reproducible,
+                "seconds": self.seconds,
+                "planning_seconds": self.planning_seconds,
+                "critic": self.critic,
+                "resets": self.resets,
+                "reset_seconds": self.reset_seconds,
+                "reward_range": self.reward_range,
+                "guaranteed_interval": self.guaranteed_interval,
+                "warnings": self.warnings,
+                "remarks": self.remarks,
+                **self._components_to_dict(),
+            }
+        )
+        return found
 
     def _components_to_dict(self) -> dict[str, Any]:
         if self.joint is None:
@@ -255,13 +256,13 @@ class Evaluation:
                     "name": name,
                     "gamma": estimate.gamma,
                     "value": estimate.value,
-                    "standard_error": _finite(estimate.standard_error),
-                    "interval": _plain(estimate.interval()),
-                    "simultaneous_interval": _plain(together[name]),
+                    "standard_error": estimate.standard_error,
+                    "interval": estimate.interval(),
+                    "simultaneous_interval": together[name],
                 }
                 for name, estimate in self.components.items()
             ],
-            "covariance": [[_finite(entry) for entry in row] for row in self.joint.covariance.tolist()],
+            "covariance": self.joint.covariance.tolist(),
         }
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -273,41 +274,33 @@ class Evaluation:
         return str(import_module("rido.plots.report").evaluation_html(self))
 
 
-def _plain(edges: tuple[float, float] | None) -> list[float | None] | None:
-    return None if edges is None else [_finite(edge) for edge in edges]
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
-
-
 def _rounded(number: float) -> str:
     """Returns a number with two digits, which is as much as an estimate of a variance can tell."""
     return f"{float(f'{number:.2g}'):,.0f}"
 
 
-def uniform_transitions(plain: Moments, estimate: Estimate) -> dict[str, Any]:
+def uniform_transitions(moments: Moments, estimate: Estimate) -> dict[str, Any]:
     """Returns what full-length trajectories would cost for the standard error of an estimate, and its 95% interval.
 
     Both are estimates: the variance of a return, whose error is that of its mean over folds of the trajectories, and
     the squared standard error, as uncertain as its effective trajectories and degrees of freedom make it.
 
     Args:
-        plain: moments of plain rewards.
+        moments: of the rewards themselves.
         estimate: what was reached, with a critic or without.
 
     Returns:
         The fields of an :class:`Evaluation`; NaN where the data does not tell.
     """
     value, low, high = math.nan, math.nan, math.nan
-    full = int(plain.counts[-1])
+    full = int(moments.counts[-1])
     if 0 < estimate.standard_error < math.inf and full > 1:
-        (plain,), unit = rescale(plain)
-        folds = plain.weights_by_fold(min(_FOLDS, full)).sum(axis=1)
+        (moments,), unit = rescale(moments)
+        folds = moments.weights_by_fold(min(_FOLDS, full)).sum(axis=1)
         variance = float(folds.sum())  # of the return of one trajectory
         error = scaled_number(estimate.standard_error, -unit)
         if variance > _SMALLEST and _SMALLEST < error < 1 / _SMALLEST:
-            value = variance / error**2 * float(plain.survival.sum())
+            value = variance / error**2 * float(moments.survival.sum())
             noise = float(folds.var(ddof=1)) * folds.size / variance**2
             noise += max(1 / estimate.effective_trajectories, 2 / estimate.degrees_of_freedom)
             factor = math.exp(1.96 * math.sqrt(noise))
@@ -315,13 +308,13 @@ def uniform_transitions(plain: Moments, estimate: Estimate) -> dict[str, Any]:
     return {"uniform_transitions": value, "uniform_transitions_interval": (low, high)}
 
 
-def critic_gain(plain: Moments, error: float) -> float:
+def critic_gain(moments: Moments, error: float) -> float:
     """Returns the variance that plain rewards would leave under their best schedule, over that which was reached."""
-    if not 0 < error < math.inf or plain.counts[-1] < 2:
+    if not 0 < error < math.inf or moments.counts[-1] < 2:
         return math.nan
     unit = excess_exponent(error)
-    deviation, error = scaled_number(_best_deviation(plain), -unit), scaled_number(error, -unit)
-    return deviation**2 / plain.transitions / error**2 if deviation < 1 / _SMALLEST else math.nan
+    deviation, error = scaled_number(_best_deviation(moments), -unit), scaled_number(error, -unit)
+    return deviation**2 / moments.transitions / error**2 if deviation < 1 / _SMALLEST else math.nan
 
 
 def _best_deviation(moments: Moments) -> float:

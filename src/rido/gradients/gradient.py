@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.core.digits import to_digits
+from rido.core.digits import plain, to_digits
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.schedule import Schedule
@@ -113,32 +113,32 @@ class Gradient:
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the vector as plain numbers, strings and lists, with None where not finite."""
         low, high = self.returns.interval()
-        numbers = {
-            "norm": self.norm,
-            "standard_error": self.standard_error,
-            "relative_error": self.relative_error,
-            "return": self.returns.value,
-            "return_low": low,
-            "return_high": high,
-            "uniform_transitions": self.uniform_transitions,
-        }
-        return {
-            "environment": self.environment,
-            "policy": self.policy,
-            "strategy": self.strategy,
-            **self._helpers,
-            **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
-            "parameters": self.vector.size,
-            "gamma": self.returns.gamma,
-            "horizon": self.schedule.horizon,
-            "transitions": self.transitions,
-            "trajectories": self.trajectories,
-            "counts": self.schedule.counts.tolist(),
-            "seed": self.seed,
-            "seconds": self.seconds,
-            "warnings": list(self.warnings),
-            "remarks": list(self.remarks),
-        }
+        found: dict[str, Any] = plain(
+            {
+                "environment": self.environment,
+                "policy": self.policy,
+                "strategy": self.strategy,
+                **self._helpers,
+                "norm": self.norm,
+                "standard_error": self.standard_error,
+                "relative_error": self.relative_error,
+                "return": self.returns.value,
+                "return_low": low,
+                "return_high": high,
+                "uniform_transitions": self.uniform_transitions,
+                "parameters": self.vector.size,
+                "gamma": self.returns.gamma,
+                "horizon": self.schedule.horizon,
+                "transitions": self.transitions,
+                "trajectories": self.trajectories,
+                "counts": self.schedule.counts.tolist(),
+                "seed": self.seed,
+                "seconds": self.seconds,
+                "warnings": self.warnings,
+                "remarks": self.remarks,
+            }
+        )
+        return found
 
     @property
     def _helpers(self) -> dict[str, str]:

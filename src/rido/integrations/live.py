@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rido.comparison.compare import read_comparison
-from rido.core.digits import with_interval
+from rido.core.digits import plain, with_interval
 from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
@@ -107,7 +107,7 @@ class LiveRun:
                 effective_trajectories=mark.effective_trajectories,
                 largest_contribution=mark.largest_contribution,
             )
-            rounds.append([mark.transitions + rehearsed, mark.value, *map(_plain, estimate.interval())])
+            rounds.append([mark.transitions + rehearsed, mark.value, *plain(estimate.interval())])
         edges = np.linspace(0, horizon, min(horizon, _POINTS) + 1).astype(int)[:-1]
         return {
             **self._common(run, f"{found['policy']} in {found['environment']}", "evaluation", found["budget"]),
@@ -157,7 +157,7 @@ class LiveRun:
             row = [found[SUITE_TASK], found["policy"], f"{run.transitions:,}", f"{run.trajectories:,}", ""]
             if moments.counts[-1] > 1:
                 estimate = Estimate.from_moments(moments)
-                row[-1] = with_interval(estimate.value, *map(_plain, estimate.interval()))
+                row[-1] = with_interval(estimate.value, *plain(estimate.interval()))
             self._rows[run.path] = row
         self._again = time.monotonic() + _LEISURE * (time.monotonic() - started)
         runs = list(self._followers.values())
@@ -190,7 +190,3 @@ def _thinned(marks: list[Any]) -> list[Any]:
     """Returns at most so many as a picture shows, the last one among them."""
     known = [mark for mark in marks if math.isfinite(mark.standard_error)]
     return known[:: -(-len(known) // _POINTS) or 1][:-1] + known[-1:]
-
-
-def _plain(number: float) -> float | None:
-    return number if math.isfinite(number) else None

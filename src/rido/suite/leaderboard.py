@@ -11,7 +11,7 @@ from typing import Any
 from rido.comparison.comparison import Comparison, reach_at
 from rido.comparison.paired import PairedRewards
 from rido.core import checks
-from rido.core.digits import with_interval
+from rido.core.digits import plain, with_interval
 from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
 from rido.evaluation.recorded import RecordedRun
@@ -267,10 +267,10 @@ class Leaderboard:
             policies.append(
                 {
                     "name": name,
-                    "score": _plain(self.scores[name].value),
-                    "standard_error": _plain(self.scores[name].standard_error),
-                    "interval_low": _plain(low),
-                    "interval_high": _plain(high),
+                    "score": self.scores[name].value,
+                    "standard_error": self.scores[name].standard_error,
+                    "interval_low": low,
+                    "interval_high": high,
                     "interquartile_mean": self.interquartile_mean(name),
                     "transitions": sum(rewards.transitions_of(name) for rewards in self.rewards.values()),
                     "beats": [other for other in self.ranking if (name, other) in self.sure],
@@ -278,38 +278,41 @@ class Leaderboard:
                     "tasks": {task: self._in_task(name, task) for task in self.tasks},
                 }
             )
-        return {
-            "best": self.best,
-            "decided": self.decided,
-            "ranking": list(self.ranking),
-            "policies": policies,
-            "tasks": {
-                name: {
-                    "horizon": task.steps,
-                    "gamma": task.gamma,
-                    "weight": task.weight,
-                    "reference": None if task.reference is None else list(task.reference),
-                    "transitions": self.rewards[name].transitions,
-                    "trajectories": self.rewards[name].trajectories,
-                }
-                for name, task in self.tasks.items()
-            },
-            "confidence": self.confidence,
-            "transitions": self.transitions,
-            "budget": self.budget,
-            "seed": self.seed,
-            "warnings": list(self.warnings),
-            "remarks": list(self.remarks),
-        }
+        found: dict[str, Any] = plain(
+            {
+                "best": self.best,
+                "decided": self.decided,
+                "ranking": self.ranking,
+                "policies": policies,
+                "tasks": {
+                    name: {
+                        "horizon": task.steps,
+                        "gamma": task.gamma,
+                        "weight": task.weight,
+                        "reference": task.reference,
+                        "transitions": self.rewards[name].transitions,
+                        "trajectories": self.rewards[name].trajectories,
+                    }
+                    for name, task in self.tasks.items()
+                },
+                "confidence": self.confidence,
+                "transitions": self.transitions,
+                "budget": self.budget,
+                "seed": self.seed,
+                "warnings": self.warnings,
+                "remarks": self.remarks,
+            }
+        )
+        return found
 
-    def _in_task(self, name: str, task: str) -> dict[str, float | None]:
+    def _in_task(self, name: str, task: str) -> dict[str, float]:
         estimate = self.value(name, task)
         low, high = estimate.interval(self.confidence)
         return {
-            "value": _plain(estimate.value),
-            "interval_low": _plain(low),
-            "interval_high": _plain(high),
-            "score": _plain(self.tasks[task].score(estimate.value)),
+            "value": estimate.value,
+            "interval_low": low,
+            "interval_high": high,
+            "score": self.tasks[task].score(estimate.value),
         }
 
     @cached_property
@@ -328,7 +331,3 @@ class Leaderboard:
         given = names if isinstance(names, (list, tuple)) and names else [names]
         runs = [checks.choice(argument, name, self.ranking) for name in given]
         return [[task.score(self.value(run, name).value) for name, task in self.tasks.items()] for run in runs]
-
-
-def _plain(number: float) -> float | None:
-    return number if math.isfinite(number) else None

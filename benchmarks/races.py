@@ -1,6 +1,6 @@
 """Races on recorded episodes of public agents, next to whole episodes with a paired t test.
 
-    python benchmarks/compare/banks.py --output results/races.md --cells /tmp/rido-banks
+    python benchmarks/races.py --output results/races.md --cells /tmp/rido-banks
 
 Banks are found by RIDO_BANKS, ``../shared/banks`` if not set. Every part of a cell is kept in ``--cells``, so that a
 run that was stopped goes on. ``--quick`` takes three pairs and a few races.
@@ -16,14 +16,12 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from sections import paragraphs, row, rule, update
 
 import rido
 from rido.comparison.looks import Looks
 
-sys.path.append(str(Path(__file__).parents[1]))
-from sections import paragraphs, row, rule, update
-
-FOLDER = Path(os.environ.get("RIDO_BANKS", Path(__file__).parents[3] / "shared/banks"))
+FOLDER = Path(os.environ.get("RIDO_BANKS", Path(__file__).parents[2] / "shared/banks"))
 RACES, PART, QUICK = 200, 20, 10
 CONFIDENCE = 0.95
 PILOT, GROWTH, LEAST = 5, 0.2, 8  # whole episodes: pairs before the first look, growth between looks, least to decide
@@ -380,7 +378,7 @@ def page(known, before):
 TITLE = "Recorded agents"
 HEAD = "# Races on public agents\n"
 ABOUT = """\
-`python benchmarks/compare/banks.py`: races on recorded episodes of public agents, whose rows are pairs with the same
+`python benchmarks/races.py`: races on recorded episodes of public agents, whose rows are pairs with the same
 start. t: whole episodes with a paired t test, in rounds that grow by a fifth, with the boundaries of `rido.Race`. Same
 bounds: whole episodes with the bounds of `rido.Race`. A budget pays for about as many pairs as tell the difference in
 nine of ten races, 30 to 200; of equal policies for 100. All rows of a line see the same pairs of episodes. Rates in
