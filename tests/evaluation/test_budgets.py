@@ -84,7 +84,7 @@ def test_measuring_keeps_to_its_transitions(most):
     Counted.taken = 0
     simulator = GymnasiumSimulator(Counted, act, horizon=100, num_envs=16)
     costs = measure_costs(simulator, 100, 60.0, entropy=0, most=most)
-    assert costs.transitions == Counted.taken - describe(simulator).rehearsed <= most
+    assert costs.transitions == Counted.taken - simulator.found.rehearsed <= most
     assert costs.per_step > 0
 
 

@@ -13,7 +13,7 @@ ENV = "Pendulum-v1"
 
 def resolve(policy, **settings):
     """The policy that a simulator calls for what a user passed."""
-    return describe(GymnasiumSimulator(ENV, policy, horizon=5, num_envs=1, **settings)).load_policy()
+    return GymnasiumSimulator(ENV, policy, horizon=5, num_envs=1, **settings).capabilities.load_policy()
 
 
 def network(observations):

@@ -42,7 +42,7 @@ from rido.cli.options import (
 )
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.progress import Progress
-from rido.simulators.base import close, describe, trajectory_seeds
+from rido.simulators.base import close, trajectory_seeds
 from rido.simulators.factory import resolve_environment, simulator_maker
 
 if TYPE_CHECKING:
@@ -106,12 +106,12 @@ def study_command(
             trust=may_run_code(policy, trust),
             **process,
         )(policy)
-        acting = describe(running).policy
+        acting = running.capabilities.policy
         assert acting is not None  # no simulator of the command line acts by itself
         try:
             recorded = _record(running, bank, horizon, seed)
         finally:
-            for warning in (*describe(running).notes, *acting.warnings, *close(running)):
+            for warning in (*running.capabilities.found.notes, *acting.warnings, *close(running)):
                 print(f"rido: warning: {warning}", file=sys.stderr)
         rewards = recorded.rewards
         with Progress(len(budget) * len(strategy) * repetitions, shown=None) as bar:

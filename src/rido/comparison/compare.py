@@ -21,7 +21,7 @@ from rido.record.fingerprint import identify
 from rido.record.records import COMPARISON, DOUBTS, NOTES, REMARKS, Piece
 from rido.record.runfile import RunFile
 from rido.simulators import factory
-from rido.simulators.base import Simulator, describe, refuse_memory
+from rido.simulators.base import Simulator, refuse_memory
 from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import engine, environment_fingerprint, environment_name
 from rido.simulators.lineup import Lineup
@@ -125,14 +125,14 @@ def compare(
     try:
         if starts == "sobol":
             refuse_without_points(lineup.simulator(next(iter(named))), reseed=reseed)
-        race.lockstep = describe(lineup.simulator(next(iter(named)))).in_time_of_one
+        race.lockstep = lineup.simulator(next(iter(named))).capabilities.in_time_of_one
         entropy = secrets.randbits(64) if seed is None else seed
         if run is not None:
             identity = {
                 "simulator": engine(lineup.simulator(next(iter(named)))),
                 "environment_fingerprint": environment_fingerprint(env),
                 "policies_fingerprint": [
-                    identify("policy", describe(lineup.simulator(name)).load_policy()) for name in named
+                    identify("policy", lineup.simulator(name).capabilities.load_policy()) for name in named
                 ],
             }
             configuration = {
@@ -193,7 +193,7 @@ def _collect(
     remarks: list[str] = []
     doubts: list[str] = []
     for name in race.names if not pieces else ():
-        able = describe(lineup.simulator(name))
+        able = lineup.simulator(name).capabilities
         doubts += [] if able.policy is None else [f"{name}: {warning}" for warning in able.policy.warnings]
         refuse_memory(lineup.simulator(name), name)
         if able.policy is not None and not able.policy.reproducible:
@@ -213,8 +213,8 @@ def _collect(
                     collectors[name] = Collector(running, replicates=race.replicates, pieces=pieces, **process)
                 collectors[name].round = piece_round(race, name)
                 told[name] = collectors[name].collect(lengths, groups, bar)
-                able = describe(running)
-                notes, remarks = [*notes, *able.notes], [*remarks, *able.remarks]
+                found = collectors[name].found
+                notes, remarks = [*notes, *found.notes], [*remarks, *found.remarks]
             race.tell(told)
             for name in names:
                 if name not in race.racing:

@@ -20,7 +20,7 @@ from rido.predictors.base import Critic
 from rido.predictors.selection import RESET_SHARE
 from rido.record.fingerprint import identify
 from rido.simulators import factory
-from rido.simulators.base import Simulator, close, describe
+from rido.simulators.base import Simulator, as_simulator, close
 from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import environment_name, identities
@@ -181,11 +181,11 @@ def evaluate(
 
     def prepare(running: Simulator) -> Task:
         timing, size, chosen = None, budget or 0, make
-        columns = Components.resolve(describe(running).components, gammas, plan_for)
+        columns = Components.resolve(running.capabilities.components, gammas, plan_for)
         if columns is not None and (critic is not None or reward_range is not None):
             given = "a critic, which is a value function of the reward alone" if critic is not None else "reward_range"
             raise ValueError(f"components, vector rewards and several gamma must come without {given}")
-        able, control, on_device = describe(running), critic, critic is None
+        able, control, on_device = running.capabilities, critic, critic is None
         if isinstance(settings, Adaptive) and able.in_time_of_one and not settings.lockstep:
             chosen = partial(chosen, lockstep=able.in_time_of_one)
         if able.remembers():
@@ -249,8 +249,9 @@ def evaluate(
         )
 
     if own:
-        return run_task(prepare(env), env, environment_name(env), {} if run is None else identities(env, env))
-    running: Any = factory.simulator_maker(
+        running = as_simulator(env)
+        return run_task(prepare(running), running, environment_name(env), {} if run is None else identities(env, env))
+    running = factory.simulator_maker(
         env,
         simulator,
         workers=workers,
@@ -273,7 +274,7 @@ def evaluate(
         }
         if run is not None and callable(asked):
             configuration["components_fingerprint"] = identify("components", asked)
-        name = None if isinstance(env, str) else describe(running).environment
+        name = None if isinstance(env, str) else running.capabilities.environment
         result = run_task(prepare(running), running, name or environment_name(env), configuration)
     finally:
         warnings = close(running)

@@ -21,8 +21,9 @@ from rido.core.schedule import Schedule
 from rido.evaluation.progress import Progress
 from rido.predictors.base import Critic, FunctionCritic, agent_critic
 from rido.simulators import factory
-from rido.simulators.base import SimulationError, close, describe, trajectory_seeds
+from rido.simulators.base import SimulationError, close, trajectory_seeds
 from rido.simulators.identity import environment_name
+from rido.simulators.sobol import check_seeds
 from rido.strategies import Adaptive, Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
@@ -218,8 +219,8 @@ def gradient(
     try:
         made = _critic(critic, acting)
         found = _estimate(spending, simulator, acting, made, entropy, projections, baseline, progress)
-        able = describe(simulator)
-        notes = (*able.check_seeds(trajectory_seeds(entropy, 0, 2)), *able.notes)
+        notes = (*check_seeds(simulator, entropy, sobol=False), *simulator.found.notes)
+        remarks = simulator.found.remarks
     finally:
         warnings = close(simulator)
     return Gradient(
@@ -232,7 +233,7 @@ def gradient(
         seed=entropy,
         seconds=time.perf_counter() - started,
         warnings=(*dict.fromkeys(notes), *acting.warnings, *warnings),
-        remarks=(*([acting.normalisation] if acting.normalisation else []), *able.remarks),
+        remarks=(*([acting.normalisation] if acting.normalisation else []), *remarks),
     )
 
 

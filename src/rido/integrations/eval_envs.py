@@ -12,7 +12,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from numpy.typing import NDArray
 from stable_baselines3.common import vec_env as sb3
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 from stable_baselines3.common.monitor import Monitor
@@ -22,7 +21,7 @@ from rido.core import checks
 from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, concatenate, count_reached
-from rido.simulators.base import Capabilities, Observed
+from rido.simulators.base import Batch, Capabilities, Request
 from rido.simulators.factory import import_environment, resolve_horizon
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.identity import environment_name
@@ -194,15 +193,11 @@ class _CountingSimulator(GymnasiumSimulator):
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, environment=self._name)
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Any, points: Any = None) -> Trajectories:
-        found = super().rollout(lengths, seeds, points)
-        self._episodes.add(found, seeds)
-        return found
-
-    def observe(self, lengths: NDArray[np.int64], seeds: Any, points: Any = None) -> Observed:
-        found = super().observe(lengths, seeds, points)
-        self._episodes.add(found.trajectories, seeds)
-        return found
+    def collect(self, request: Request) -> Batch:
+        batch = super().collect(request)
+        if len(batch.trajectories):
+            self._episodes.add(batch.trajectories, request.seeds)
+        return batch
 
 
 class _Episode(gym.Wrapper[Any, Any, Any, Any]):

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rido.core import checks
-from rido.simulators.base import Simulator
+from rido.simulators.base import Simulator, as_simulator
 
 SimulatorName = Literal["gymnasium", "workers", "envpool", "ray", "jax"]
 EnvironmentKind = Literal["id", "jax", "gymnax", "brax", "gymnasium", "other"]
@@ -160,7 +160,7 @@ def _make(simulator: Callable[..., Simulator], env: Any, policy: Any, **settings
     made = checks.called("simulator", simulator, env, policy, **settings)
     if not is_simulator(made):
         raise ValueError(f"simulator must make an object with a method rollout(), got {checks.shown(made)}")
-    return made
+    return as_simulator(made)
 
 
 def simulator_maker(

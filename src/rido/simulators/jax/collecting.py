@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories, count_reached, positions, starts_of
-from rido.simulators.base import Observed, Points, SimulationError
+from rido.simulators.base import Batch, Found, Request, SimulationError
 from rido.simulators.jax.device import room
 from rido.simulators.jax.programs import Record
 from rido.simulators.jax.seeds import split_seeds
-from rido.simulators.requests import check_points, check_request, join_observed
+from rido.simulators.requests import join
 
 _LEAST_SEEDS = 1024  # that all lanes together take, so that few sizes are compiled
 
@@ -23,9 +22,7 @@ class Dealt:
     """Trajectories of one policy, dealt out to one or more lanes of the device, the longest first.
 
     Args:
-        lengths: planned length of each.
-        seeds: seed of each.
-        points: point of each that decides where it starts, if any.
+        request: what was asked for, checked.
         horizon: the longest length that may be asked for.
 
     Attributes:
@@ -33,9 +30,8 @@ class Dealt:
         planned: how many trajectories take each step.
     """
 
-    def __init__(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, horizon: int) -> None:
-        self._lengths, self._seeds = check_request(lengths, seeds, horizon), seeds
-        self._points = check_points(points, self._lengths.size)
+    def __init__(self, request: Request, horizon: int) -> None:
+        self._lengths, self._seeds, self._points = request.lengths, request.seeds, request.points
         self.order = np.argsort(-self._lengths, kind="stable")
         self.planned = count_reached(self._lengths, horizon)
 
@@ -48,7 +44,7 @@ class Dealt:
         points = None if self._points is None else _single(self._points)[rows]
         return split_seeds(self._seeds)[rows], planned.astype(np.int32), points
 
-    def take(self, record: Record, lanes: range) -> Observed:
+    def take(self, record: Record, lanes: range) -> Batch:
         """Returns the trajectories in the order in which they were asked for.
 
         Args:
@@ -57,9 +53,9 @@ class Dealt:
         """
         own = [self.order[turn :: len(lanes)] for turn in range(len(lanes))]
         parts = [self._of_lane(jax.tree.map(lambda array: array[lane], record), rows) for lane, rows in zip(lanes, own)]
-        return join_observed(parts, np.concatenate(own))
+        return join(parts, np.concatenate(own), Found())
 
-    def _of_lane(self, record: Record, rows: NDArray[np.intp]) -> Observed:
+    def _of_lane(self, record: Record, rows: NDArray[np.intp]) -> Batch:
         """Checks the trajectories of a lane, one after the other."""
         lengths, ends = self._lengths[rows], record.ends[: rows.size]
         steps, terminated = np.minimum(ends, lengths), ends <= lengths
@@ -79,7 +75,7 @@ class Dealt:
             return laid
 
         trajectories = Trajectories.from_flat(rewards, lengths, steps, copy=False)
-        return Observed(trajectories, jax.tree.map(lay_out, record.first, record.seen), terminated)
+        return Batch(trajectories, jax.tree.map(lay_out, record.first, record.seen), terminated)
 
 
 def _single(points: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -21,7 +21,7 @@ _CPU_LATENCY, _GPU_LATENCY, _HEAVY_LATENCY = 64, 49152, 8192
 _HEAVY = 512  # bytes of a slot from which on a step is heavy, as that of a body with joints
 _GPU_IN_TIME_OF_ONE = 8192  # trajectories; between what Brax's ant and Pendulum have on an H200
 _GPU_LANES = 256  # so that few are idle, however many policies there are, and programs are compiled once for all
-_NARROWING = 8  # slots over those that go on when few trajectories are left
+_CPU_NARROWING, _GPU_NARROWING = 32, 8  # slots over those that go on when few trajectories are left
 _WORTH = 0.6  # time of a step with fewer slots, over that with the slots before, at which they are worth a program
 _BLOCKS = 16  # blocks of steps in a trajectory of full length, on a CPU
 _NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
@@ -36,6 +36,7 @@ class Device:
     Attributes:
         width: slots at most.
         latency: what a step costs however few slots there are, as a number of slots; for light and for heavy steps.
+        narrowing: slots over those that go on when few trajectories are left.
         blocks: blocks of steps in a trajectory of full length; None for blocks of a fixed number of steps.
         in_time_of_one: trajectories that take about as long together as one alone; 0 if one after the other is as fast.
         lanes: lanes for several policies that run together, at least; see :mod:`rido.simulators.jax.together`.
@@ -43,6 +44,7 @@ class Device:
 
     width: int
     latency: tuple[int, int]
+    narrowing: int = _GPU_NARROWING
     blocks: int | None = None
     in_time_of_one: int = 0
     lanes: int = 1
@@ -54,8 +56,9 @@ class Device:
         most = _CPU_WIDTH if on_cpu else _GPU_WIDTH
         width = most if num_envs is None else min(num_envs, most)
         if on_cpu:
-            return Device(width, (_CPU_LATENCY, _CPU_LATENCY), _BLOCKS)
-        return Device(width, (_GPU_LATENCY, _HEAVY_LATENCY), None, min(_GPU_IN_TIME_OF_ONE, width), _GPU_LANES)
+            return Device(width, (_CPU_LATENCY, _CPU_LATENCY), _CPU_NARROWING, _BLOCKS)
+        wide = min(_GPU_IN_TIME_OF_ONE, width)
+        return Device(width, (_GPU_LATENCY, _HEAVY_LATENCY), in_time_of_one=wide, lanes=_GPU_LANES)
 
     def in_lanes(self, lanes: int) -> Device:
         """Returns what suits each of several lanes, which share the device."""
@@ -75,7 +78,7 @@ class Device:
         """
         latency = self.latency[size >= _HEAVY]
         slots = [min(_three_bits(trajectories), self.width) if trajectories else self.width]
-        while (fewer := slots[-1] // _NARROWING) and latency + fewer <= _WORTH * (latency + slots[-1]):
+        while (fewer := slots[-1] // self.narrowing) and latency + fewer <= _WORTH * (latency + slots[-1]):
             slots.append(fewer)
         return tuple(slots)
 

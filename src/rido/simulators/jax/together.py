@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rido.simulators.base import Observed
+from rido.simulators.base import Batch
 from rido.simulators.jax.collecting import Dealt
 from rido.simulators.jax.device import Device
 from rido.simulators.jax.programs import Programs, Task
@@ -43,7 +43,7 @@ class Together:
 
     def collect(
         self, names: Sequence[str], dealt: Dealt, task: Task, *, observing: bool = False, total: int = 0
-    ) -> dict[str, Observed | Exception]:
+    ) -> dict[str, Batch | Exception]:
         """Returns the trajectories of the first policies, as many as fit into memory, or what went wrong.
 
         Args:
@@ -69,7 +69,7 @@ class Together:
         record = self._programs.roll_out(self._device, task, observing=observing, total=total // number)
         record = jax.device_get(record)
 
-        def found(place: int) -> Observed | Exception:
+        def found(place: int) -> Batch | Exception:
             try:
                 return dealt.take(record, range(place * number, (place + 1) * number))
             except Exception as error:  # it is raised when this policy acts
