@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import jax
@@ -52,7 +53,10 @@ class Dealt:
             lanes: those to which they were dealt out.
         """
         own = [self.order[turn :: len(lanes)] for turn in range(len(lanes))]
-        parts = [self._of_lane(jax.tree.map(lambda array: array[lane], record), rows) for lane, rows in zip(lanes, own)]
+        parts = [
+            self._of_lane(jax.tree.map(operator.itemgetter(lane), record), rows)
+            for lane, rows in zip(lanes, own, strict=True)
+        ]
         return join(parts, np.concatenate(own), Found())
 
     def _of_lane(self, record: Record, rows: NDArray[np.intp]) -> Batch:

@@ -93,7 +93,7 @@ class Programs:
         self._env, self._policy, self._critic = env, policy, critic
         self.channels = 1 if critic is None else 2
         self.start = jax.jit(self._start, static_argnames="slots")
-        self._run = jax.jit(self._run_blocks, static_argnames="steps", donate_argnames=("slots", "record"))
+        self._run = jax.jit(self._run_blocks, static_argnames=("steps", "filling"), donate_argnames=("slots", "record"))
         self._shapes: Slots | None = None
 
     def roll_out(self, device: Device, task: Task, *, observing: bool = False, total: int = 0) -> Record:
@@ -110,32 +110,31 @@ class Programs:
         shapes = self._slot(task)
         size = _bytes(shapes)
         sizes = device.slots(planned, size, -(-total // horizon))
-        least = _CELLS // lanes if not observing else min(_CELLS, _OBSERVED_BYTES // _bytes(shapes.observations)) // lanes
+        least = (
+            _CELLS // lanes if not observing else min(_CELLS, _OBSERVED_BYTES // _bytes(shapes.observations)) // lanes
+        )
         cells = room(max(int(planned.sum()), total), 1 << max(10, least.bit_length() - 1))
         trajectories = max(cells // _PER_TRAJECTORY, room(int(planned[0]), 1024))
         record = _empty(shapes.observations if observing else None, lanes, cells, trajectories, self.channels)
-        slots, following = self.start(task, slots=sizes[0])
+        slots = jax.tree.map(lambda one: jnp.zeros((lanes, sizes[0], *one.shape), one.dtype), shapes)
         for width, fewer in itertools.pairwise((*sizes, 0)):
-            steps = device.steps(width, horizon, size)
-            slots, record, following = self._run(task, slots, record, following, np.int32(fewer), steps=steps)
+            settings = dict(steps=device.steps(width, horizon, size), filling=width == sizes[0])
+            slots, record = self._run(task, slots, record, np.int32(fewer), **settings)
             slots = _take_running(slots, fewer) if fewer else slots
         return record
 
     def _slot(self, task: Task) -> Slots:
         """Returns the shapes of one slot; tracing is slow, and they do not change."""
         if self._shapes is None:
-            started = jax.eval_shape(functools.partial(self._start, slots=1), task)[0]
-            self._shapes = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape[2:], array.dtype), started)
+            started = jax.eval_shape(functools.partial(self._start, slots=1), task)
+            self._shapes = jax.eval_shape(lambda slots: jax.tree.map(lambda array: array[0, 0], slots), started)
         return self._shapes
 
-    def _start(self, task: Task, slots: int) -> tuple[Slots, jax.Array]:
-        """Starts the first trajectories of each lane; returns the slots and the number of the next trajectory.
-
-        Slots that get no trajectory have a real state all the same: others may be slow to step.
-        """
+    def _start(self, task: Task, slots: int) -> Slots:
+        """Starts the first trajectories of each lane."""
         index = jnp.arange(slots, dtype=jnp.int32)
-        begun = jax.vmap(lambda task: self._begin(task, index), in_axes=(_AXES,))(task)
-        return begun, jnp.minimum(slots, task.planned[:, 0]).astype(jnp.int32)
+        begun: Slots = jax.vmap(lambda task: self._begin(task, index), in_axes=(_AXES,))(task)
+        return begun
 
     def _begin(self, task: Task, index: jax.Array) -> Slots:
         """Starts the trajectories of these numbers in a lane."""
@@ -156,9 +155,11 @@ class Programs:
         return Slots(index, length, taken, taken > 0, place, seeds, states, observations, values)
 
     def _fill(self, task: Task, slots: Slots, following: jax.Array) -> tuple[Slots, jax.Array]:
-        """Starts the next trajectories in the free slots of a lane."""
-        number = following + jnp.cumsum(~slots.running, dtype=jnp.int32) - 1
-        filled = ~slots.running & (number < task.planned[0])
+        """Starts the next trajectories in the free slots of a lane; returns them and the number of the next one."""
+        free = ~slots.running
+        number = following + jnp.cumsum(free, dtype=jnp.int32) - 1
+        # Slots that get no trajectory at the beginning have a real state all the same: others may be slow to step.
+        filled = free & ((number < task.planned[0]) | (following == 0))
 
         def chosen(new: jax.Array, old: jax.Array) -> jax.Array:
             return jnp.where(filled.reshape(filled.shape + (1,) * (new.ndim - 1)), new, old.astype(new.dtype))
@@ -167,35 +168,41 @@ class Programs:
         return started, following + jnp.sum(filled, dtype=jnp.int32)
 
     def _run_blocks(
-        self, task: Task, slots: Slots, record: Record, following: jax.Array, until: jax.Array, *, steps: int
-    ) -> tuple[Slots, Record, jax.Array]:
-        """Takes blocks of steps until none of the trajectories waits and no lane has more than ``until`` that run."""
-        lanes = jnp.sum(task.planned[:, 0] > 0)
+        self, task: Task, slots: Slots, record: Record, until: jax.Array, *, steps: int, filling: bool
+    ) -> tuple[Slots, Record]:
+        """Takes blocks of steps until no trajectory waits and no lane has more than ``until`` that run.
 
-        def waiting(following: jax.Array) -> jax.Array:
-            return jnp.maximum(task.planned[:, 0] - following, 0)
+        Args:
+            task: what is asked for.
+            slots: their trajectories; none has one yet if they are to be filled.
+            record: what trajectories returned.
+            until: trajectories of a lane.
+            steps: steps of a block.
+            filling: whether slots that are free start the next trajectories.
+        """
+        count = task.planned[:, 0]
+        enough = jnp.maximum(slots.number.shape[1] * jnp.sum(count > 0) // _FREE, 1)
 
         def goes_on(carry: Any) -> jax.Array:
             slots, _, following = carry
-            return jnp.any(waiting(following) > 0) | jnp.any(jnp.sum(slots.running, axis=1) > until)
+            return jnp.any(following < count) | jnp.any(jnp.sum(slots.running, axis=1) > until)
 
         def block(carry: Any) -> Any:
             slots, record, following = carry
-            left = waiting(following)
-            free = jnp.sum(jnp.where(left > 0, jnp.sum(~slots.running, axis=1), 0))
-            enough = jnp.minimum(jnp.maximum(slots.number.shape[1] * lanes // _FREE, 1), jnp.sum(left))
-            slots, following = jax.lax.cond(
-                (free >= enough) & (free > 0),
-                lambda: jax.vmap(self._fill, in_axes=(_AXES, 0, 0))(task, slots, following),
-                lambda: (slots, following),
-            )
-            slots, record = jax.vmap(functools.partial(self._advance, steps=steps), in_axes=(_AXES, 0, 0))(
-                task, slots, record
-            )
-            return slots, record, following
+            if filling:
+                waiting = jnp.maximum(count - following, 0)
+                free = jnp.sum(jnp.where(waiting > 0, jnp.sum(~slots.running, axis=1), 0))
+                slots, following = jax.lax.cond(
+                    (free > 0) & (free >= jnp.minimum(enough, jnp.sum(waiting))),
+                    lambda: jax.vmap(self._fill, in_axes=(_AXES, 0, 0))(task, slots, following),
+                    lambda: (slots, following),
+                )
+            advance = jax.vmap(functools.partial(self._advance, steps=steps), in_axes=(_AXES, 0, 0))
+            return *advance(task, slots, record), following
 
-        found: tuple[Slots, Record, jax.Array] = jax.lax.while_loop(goes_on, block, (slots, record, following))
-        return found
+        following = jnp.zeros_like(count) if filling else count
+        slots, record, _ = jax.lax.while_loop(goes_on, block, (slots, record, following))
+        return slots, record
 
     def _advance(self, task: Task, before: Slots, record: Record, *, steps: int) -> tuple[Slots, Record]:
         """Takes some steps in all slots of a lane, and records them. What is put beyond the end of an array is lost."""

@@ -3,7 +3,7 @@
 import functools
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -189,14 +189,14 @@ class JaxSimulator(Simulator):
 
     def _run(self, request: Request) -> dict[str, Batch | Exception]:
         """Runs the trajectories of the acting policy, and of those that act after it on the same ones if they can."""
-        kind, critic = self.policy.kind, None
+        kind = self.policy.kind
         if kind not in self._together:
             arrays = {name: policy.arrays for name, policy in self._policies.items() if policy.kind == kind}
-            self._together[kind] = Together(self._programs_for(critic), self._device, arrays)
+            self._together[kind] = Together(self._programs_for(None), self._device, arrays)
         names = [name for name in request.beside if self._policies[name].kind == kind]
         names = names[names.index(self._acting) :] if self._acting in names else [self._acting]
         observing = request.wants == "observations"
-        task = self._task(critic, None, np.zeros(1))
+        task = self._task(None, None, np.zeros(1, dtype=np.int32))
         return self._together[kind].collect(names, self._dealt(request), task, observing=observing, total=request.total)
 
     def _dealt(self, request: Request) -> Dealt:
@@ -305,7 +305,7 @@ class JaxSimulator(Simulator):
         for first in range(0, count, size):
             seeds, points = given(first, size)
             task = self._task(critic, seeds, np.full(self._horizon, size), points)
-            yield programs.start(task, slots=size)[0]
+            yield programs.start(task, slots=size)
 
 
 def _same_trajectories(one: Request, other: Request) -> bool:

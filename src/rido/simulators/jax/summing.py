@@ -136,11 +136,7 @@ def _add(
     tile = jnp.where(mask, tile - centre[:, None, None, :rows], 0.0)
     products = jnp.einsum("cpks,cpku->cpsu", tile, tile, precision=_PRECISION).sum(axis=1)
     # Sums over the first trajectories, for each number of them that is planned for a step.
-    within = jnp.cumsum(tile, axis=2)
-    before = jnp.cumsum(within[:, :, -1], axis=1) - within[:, :, -1]
-    last = jnp.clip(due, 1, columns) - 1
-    sums = (before[:, last // width] + within[:, last // width, last % width]).swapaxes(1, 2)
-    sums = jnp.where(due > 0, sums, 0.0)
+    sums = jnp.einsum("cpks,pku->cpsu", tile, mask.astype(tile.dtype), precision=_PRECISION).sum(axis=1)
     taking = t < ends.at[index].get(mode="clip")[:, None]
     taken = jnp.sum(mask & taking.reshape(mask.shape), axis=(0, 1), dtype=jnp.int32)
     return Tables(
