@@ -138,7 +138,7 @@ class Gpomdp:
         taken = positions(rewards.lengths) < np.repeat(rewards.steps, rewards.lengths)
         scores[taken] = self._policy.scores(observations, observed.actions, self._directions)
         if not np.isfinite(scores).all():
-            raise ValueError("policy must have finite scores, got others: its log probabilities have no gradient")
+            raise ValueError("policy has non-finite scores: the gradient of log pi is NaN or infinite")
         sums = _sums(scores, rewards.lengths)
         batch = _Batch(rewards, residuals, observed.terminated, teams, observations, observed.actions, sums)
         self._batches.append(batch)

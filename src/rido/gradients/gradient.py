@@ -177,7 +177,7 @@ def gradient(
         budget: transitions to spend; never exceeded. At most 100 more, which are not counted, rehearse what runs
             side by side.
         horizon: steps over which the return is summed; as in :func:`rido.evaluate` if not given.
-        strategy: "adaptive", "uniform", "robust" or "rido", or one with settings of its own, such as
+        strategy: "adaptive", "uniform", "robust" or "rido", or one with its own settings, such as
             ``rido.Adaptive(unbiased=True)``.
         baseline: "step" subtracts from the reward to go what trajectories get on average from that step on. It is
             estimated for each of three teams of trajectories from the other two, so that it adds no bias.
@@ -290,7 +290,7 @@ def _critic(critic: Any, policy: DifferentiablePolicy) -> Critic | None:
     checks.choice("critic", critic, ("policy",))
     found = agent_critic(policy)
     if found is None:
-        raise ValueError("critic 'policy' must come with an agent that has a value function, got none")
+        raise ValueError("critic 'policy' works only with an agent that has a value function")
     return found
 
 

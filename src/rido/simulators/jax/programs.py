@@ -17,7 +17,7 @@ Tree = Any
 
 NEVER = np.int32(np.iinfo(np.int32).max)
 _LEAST_DIMENSIONS = 64  # numbers that an environment's reset_from gets; those that a point has not are pseudo-random
-_FREE = 32  # slots are filled again when one of so many is free
+_FREE = 32  # slots are filled again when one of this many is free
 _CELLS = 1 << 18  # rewards that there is room for at least, in all lanes together
 _OBSERVED_BYTES = 1 << 26  # of observations that there is room for at least
 _PER_TRAJECTORY = 4  # rewards that there is room for, over trajectories
@@ -26,8 +26,8 @@ _PER_TRAJECTORY = 4  # rewards that there is room for, over trajectories
 class Task(NamedTuple):
     """What a rollout is asked for; all of it is an argument of the programs, so that these are compiled once.
 
-    The device's slots are divided into lanes, of which each has a policy and trajectories of its own: the first axis of
-    all but critic, horizon and gamma.
+    The device's slots are divided into lanes, each with its policy and trajectories: the first axis of all fields but
+    critic, horizon and gamma.
 
     Attributes:
         policy: the policy's arrays.
