@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from environments import Mortal
-from rido.simulators.base import describe
 
 FATES = {
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),

@@ -9,7 +9,6 @@ import rido
 from environments import Counted, count_seconds
 from rido.evaluation.recorded import read_run
 from rido.evaluation.time_budget import measure_costs
-from rido.simulators.base import describe
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 

@@ -143,7 +143,9 @@ def test_envpool_ends_there_too():
     assert seen.trajectories.steps.tolist() == [200, 200, 200] and seen.terminated.all()
     assert ended.capabilities.found.remarks == ()
     lifted = EnvPoolSimulator("Pendulum-v1", "random", **settings)
-    assert lifted.capabilities.found.remarks == ("the environment's own limit of 200 steps was lifted: the horizon is 300",)
+    assert lifted.capabilities.found.remarks == (
+        "the environment's own limit of 200 steps was lifted: the horizon is 300",
+    )
     assert lifted.fingerprint != ended.fingerprint
 
 

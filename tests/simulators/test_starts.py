@@ -323,7 +323,7 @@ def test_vector_environments_say_whether_they_take_points():
             single = GymnasiumSimulator(Mortal, zeros, horizon=40)
             assert rows(simulator.rollout(LENGTHS, SEEDS, POINTS)) == rows(single.rollout(LENGTHS, SEEDS, POINTS))
         else:
-            with pytest.raises(ValueError, match="points must be None, got some: the resets of this environment"):
+            with pytest.raises(ValueError, match="starts='sobol' is not available: this environment's reset"):
                 simulator.rollout(LENGTHS, SEEDS, POINTS)
         simulator.close()
         envs.close()

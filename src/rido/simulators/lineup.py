@@ -13,19 +13,21 @@ from rido.simulators.base import Batch, Capabilities, Request, Simulator, close
 class Acting(Simulator):
     """A simulator of several policies in which one of them acts."""
 
-    capabilities = Capabilities()
-
     def __init__(self, shared: Simulator, name: str) -> None:
         self._shared, self._name = shared, name
-        able = shared.capabilities
-        self.capabilities = replace(
+        self.num_envs, self.observation_space = shared.num_envs, shared.observation_space
+        self.beside: Sequence[str] = ()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the shared simulator, with this policy as the only one."""
+        able, name = self._shared.capabilities, self._name
+        return replace(
             able,
             policies={name: able.policies[name]},
             load_policy=lambda _="": able.load_policy(name),
             remembers=lambda _="": able.remembers(name),
         )
-        self.num_envs, self.observation_space = shared.num_envs, shared.observation_space
-        self.beside: Sequence[str] = ()
 
     def collect(self, request: Request) -> Batch:
         return self._shared.collect(replace(request, policy=self._name, beside=self.beside))
