@@ -21,6 +21,12 @@ MOST_TRANSITIONS = 10**15
 MOST_STEPS = 10**8
 """Steps of a horizon at most: schedules have a count for each."""
 
+LARGEST = 1e100
+"""Rewards are below this in size, so that squares of returns are within float64."""
+
+LARGEST_RETURN = LARGEST * MOST_STEPS
+"""Values of critics are below this in size."""
+
 
 def checked(**special: Rule | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Returns a decorator for public functions: arguments are checked and converted by the rules for their names.
@@ -165,6 +171,21 @@ def numbers(name: str, values: Any) -> NDArray[np.float64]:
     raise ValueError(f"{name} must be an array of numbers, got {shown(values)}")
 
 
+def first_beyond(values: NDArray[np.float64], limit: float = LARGEST) -> tuple[int, ...] | None:
+    """Returns the place of the first number that is not finite and below the limit in size, or None."""
+    if not values.size or (values.min() > -limit and values.max() < limit):
+        return None
+    return tuple(np.argwhere(~(np.abs(values) < limit))[0].tolist())
+
+
+def beyond(name: str, value: float, where: str = "", limit: float = LARGEST) -> ValueError:
+    """Returns the error for a number that is not finite and below the limit in size."""
+    if not np.isfinite(value):
+        return ValueError(f"{name} must be finite, got {value}{where}")
+    border = f"{limit:.0e}".replace("+", "")
+    return ValueError(f"{name} must be below {border} in size, got {value:g}{where}: rescale the rewards")
+
+
 def finite_vector(name: str, values: ArrayLike, *, length: int | None = None) -> NDArray[np.float64]:
     """Returns ``values`` as a non-empty one-dimensional float array without NaN or infinity."""
     array = numbers(name, values)
@@ -208,8 +229,8 @@ def reward_range(name: str, value: Any) -> tuple[float, float]:
         low = high = np.nan
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
         raise ValueError(f"{name} must be (low, high) with low < high, got {shown(value)}")
-    if not np.isfinite(high - low):
-        raise ValueError(f"{name} must have a width within float64, got {shown(value)}")
+    if max(-low, high) > LARGEST:
+        raise beyond(name, high if high > -low else low)
     return low, high
 
 

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.reward_moments import RewardMoments
-from rido.core.scaling import excess_exponent, scaled
 from rido.core.trajectories import Trajectories
 from rido.predictors.base import Critic, Floats, Steps, signal_of_values
 from rido.predictors.combination import Applied, Combination, Signals
@@ -88,12 +87,11 @@ class Learner:
         self._combination = Combination(budget, resets, required, agent=extractor.agent is not None)
         self._teams = [_Team([[] for _ in range(members)]) for _ in range(groups // members)]
         self._bases: list[Basis] = []
-        self._unit = self._rows = self._fitted_rows = 0
+        self._rows = self._fitted_rows = 0
 
     def add(self, sample: Sample, groups: NDArray[np.int64]) -> None:
         """Takes in trajectories, given the group of each."""
         if not self._bases:
-            self._unit = excess_exponent(float(np.abs(sample.trajectories.flat).max()))
             settings: dict[str, Any] = dict(
                 agent_value=self._combination.agent, horizon=self._horizon, gamma=self._gamma
             )
@@ -102,7 +100,7 @@ class Learner:
             team, part = self._teams[group // self._members], sample.select(groups == group)
             team.samples[group % self._members].append(part)
             if self._rows <= _MOST_ROWS:
-                new = [Normal.of(basis, part, self._unit) for basis in self._bases]
+                new = [Normal.of(basis, part) for basis in self._bases]
                 team.sums = [a + b for a, b in zip(team.sums, new, strict=True)] if team.sums else new
         self._rows += len(sample.features)
 
@@ -174,7 +172,7 @@ class Learner:
             mean = np.mean(
                 [team.shares[place - len(_SCALES)] * team.coefficients[place] for team in self._teams], axis=0
             )
-            total += scaled(basis.value(mean, features, steps_to_go), self._unit)
+            total += basis.value(mean, features, steps_to_go)
         if self._extractor.agent is not None:
             share = np.mean([team.shares[0] for team in self._teams])
             total += share * self._extractor.agent.shorten(features[:, -1], steps_to_go)
@@ -222,7 +220,7 @@ class Learner:
         agent = self._extractor.agent
         functions = [] if agent is None else [agent.shorten(features[:, -1], steps)]
         for basis, own in zip(self._bases, coefficients, strict=True):
-            functions.append(scaled(basis.value(own, features, steps), self._unit))
+            functions.append(basis.value(own, features, steps))
         found = np.zeros((len(functions), to_go.size))
         found[:, alive] = functions
         return found
