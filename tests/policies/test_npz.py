@@ -84,7 +84,9 @@ class TestExport:
         assert scale > 2
         critic = agent_critic(policy)
         np.testing.assert_allclose(critic.infinite_horizon(rows), values * scale, rtol=1e-5, atol=1e-5 * scale)
-        np.testing.assert_allclose(critic(rows, np.full(200, 3)), critic.infinite_horizon(rows) * (1 - 0.9**3), rtol=1e-12)
+        np.testing.assert_allclose(
+            critic(rows, np.full(200, 3)), critic.infinite_horizon(rows) * (1 - 0.9**3), rtol=1e-12
+        )
         assert policy.about == {"env": "Pendulum-v1"}
 
     def test_agrees_with_the_zip_of_the_same_agent(self, trained):

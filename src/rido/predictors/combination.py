@@ -95,7 +95,9 @@ class Combination:
 
     def first(self, functions: int) -> Floats:
         """The coefficients before anything is known: the agent's value alone, if there is one and it may be none."""
-        return np.eye(1, functions)[0] * (self.agent and not self.required)
+        coefficients = np.zeros(functions)
+        coefficients[:1] = self.agent and not self.required
+        return coefficients
 
     def choose(
         self, teams: Sequence[Signals], counts: Sequence[NDArray[np.int64]], present: Floats | None = None
