@@ -6,6 +6,7 @@ same request gives the same bits, and the next policy of the same shape compiles
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,10 +92,15 @@ class Device:
             trajectories: as in :meth:`ladder`.
         """
         ladder, latency = self.ladder(size, trajectories), self.latency[size >= _HEAVY]
-        together = int(planned.sum()) / int(np.count_nonzero(planned))  # as many of the longest take as many steps
-        costs = [-(-together // slots) * (latency + slots) for slots in ladder]
-        first = int(np.argmin(costs))
-        return ladder[first : first + 2]
+        running = planned[planned > 0]
+
+        def cost(slots: int, fewer: int) -> float:
+            steps = np.where(running > fewer, -(-running // slots) * (latency + slots), latency + fewer)
+            return float(steps.sum())
+
+        costs = itertools.starmap(cost, itertools.pairwise((*ladder, 0)))
+        _, first = min((cost, -place) for place, cost in enumerate(costs))
+        return ladder[-first : 2 - first]
 
     def steps(self, slots: int, horizon: int, size: int) -> int:
         """Returns the steps of a block; trajectories end at any step, but others begin between blocks."""

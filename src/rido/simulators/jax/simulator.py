@@ -42,7 +42,6 @@ from rido.simulators.jax.together import Together
 from rido.simulators.requests import checked
 
 _LEAST_STARTS = 64  # that are made in one go, so that few sizes are compiled
-_MOST_AT_ONCE = 1 << 30  # trajectories that run in one go, which the device counts in 32 bits
 _MOST_TRANSITIONS = 1 << 28  # transitions that run in one go: their rewards take 1 to 2 GiB of the device's memory
 
 
@@ -230,7 +229,7 @@ class JaxSimulator(Simulator):
     ) -> Summarised:
         """Returns sums over the trajectories of a schedule, whose seeds are made on the device."""
         found = before
-        parts = max(-(-schedule.trajectories // _MOST_AT_ONCE), -(-schedule.transitions // _MOST_TRANSITIONS))
+        parts = -(-schedule.transitions // _MOST_TRANSITIONS)
         for part in range(parts):
             share = Schedule((schedule.counts + part) // parts)  # they add up to the counts, and never increase
             summed = self._summarise(share, source, first, critic, found, min(total, _MOST_TRANSITIONS))
