@@ -411,7 +411,7 @@ def test_the_number_of_slots_weighs_latency_against_idle_slots():
     assert device.slots(np.full(10, 33), 10_000) == (8,)  # latency is little beside heavy steps
     assert device.slots(np.full(10, 100_000), 0) == (512, 128)
     long = np.concatenate([np.full(5, 1500), np.full(35, 20)])  # 20 are long: fewer slots go on with them
-    assert device.slots(long, 0) == (512, 128)
+    assert device.slots(long, 0) == (128, 32)
 
 
 def test_all_requests_of_an_evaluation_use_few_sizes():
