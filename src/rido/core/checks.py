@@ -31,7 +31,8 @@ LARGEST_RETURN = LARGEST * MOST_STEPS
 def checked(**special: Rule | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Returns a decorator for public functions: arguments are checked and converted by the rules for their names.
 
-    A name means the same in every public function, see ``_RULES``. None is left alone where it is the default.
+    A name means the same in every public function, see ``_RULES``; what is a ``bool`` must be True or False. None is
+    left alone where it is the default.
 
     Args:
         **special: rules of one function; None for an argument that the function checks itself.
@@ -39,11 +40,7 @@ def checked(**special: Rule | None) -> Callable[[Callable[P, R]], Callable[P, R]
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         parameters = inspect.signature(function).parameters
-        known = {name: rule for name, rule in {**_RULES, **special}.items() if name in parameters and rule is not None}
-        optional = {name for name in known if parameters[name].default is None}
-
-        def convert(name: str, value: Any) -> Any:
-            return value if name not in known or (value is None and name in optional) else known[name](name, value)
+        convert = checker(parameters, special)
 
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -54,6 +51,18 @@ def checked(**special: Rule | None) -> Callable[[Callable[P, R]], Callable[P, R]
         return wrapper
 
     return decorate
+
+
+def checker(parameters: Mapping[str, inspect.Parameter], special: Mapping[str, Rule | None]) -> Rule:
+    """Returns what checks and converts a value by the name of its parameter, see :func:`checked`."""
+    flags = {name: flag for name, each in parameters.items() if each.annotation in _FLAGS}
+    known = {name: rule for name, rule in {**_RULES, **flags, **special}.items() if name in parameters and rule}
+    optional = {name for name in known if parameters[name].default is None}
+
+    def convert(name: str, value: Any) -> Any:
+        return value if name not in known or (value is None and name in optional) else known[name](name, value)
+
+    return convert
 
 
 def shown(value: Any) -> str:
@@ -238,6 +247,7 @@ def _integers(least: int, most: int | None = None) -> Rule:
     return functools.partial(integer, least=least, most=most)
 
 
+_FLAGS = (bool, "bool", bool | None, "bool | None")  # annotations of what must be True or False
 _MOST_AT_ONCE = 10**6  # environments, processes and actors: more than any machine has
 _RULES: dict[str, Rule] = {
     "horizon": _integers(1, MOST_STEPS),
@@ -251,8 +261,6 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("confidence", "delta"), probability),
     **dict.fromkeys(("tolerance", "time_budget", "reset_cost", "reset_price"), not_negative),
     **dict.fromkeys(("until", "step_timeout"), positive),
-    **dict.fromkeys(("deterministic", "end_on_truncation", "reseed", "trust", "progress", "unbiased"), flag),
-    **dict.fromkeys(("replicated", "cross_fitted", "same_means", "simultaneous", "copy", "render", "warn"), flag),
     **dict.fromkeys(("run", "folder", "log_path", "best_model_save_path"), path),
     **dict.fromkeys(("lockstep", "leading"), _integers(0)),
     "metric": metric,

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
-from rido.core.trajectories import Trajectories
+from rido.core.trajectories import Trajectories, positions
 from rido.simulators.base import NO_TRAJECTORIES, Batch, Capabilities, Request, Simulator
 from rido.simulators.requests import checked
 
@@ -66,6 +66,11 @@ class BankSimulator(Simulator):
         """Returns the expected discounted return of a trajectory drawn from the bank."""
         return float(self.rewards.mean(axis=0) @ checks.discount("gamma", gamma) ** np.arange(self.rewards.shape[1]))
 
+    def beginnings(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> Trajectories:
+        """Returns the first steps of rows, as many as each trajectory is long."""
+        flat = self.rewards.ravel()[np.repeat(rows * self.rewards.shape[1], lengths) + positions(lengths)]
+        return Trajectories.of_checked(flat, lengths, np.minimum(self.steps[rows], lengths))
+
     def collect(self, request: Request) -> Batch:
         """Returns the beginnings of the rows that the seeds pick."""
         rows = self._rows(request.seeds)
@@ -75,8 +80,7 @@ class BankSimulator(Simulator):
         if request.wants == "starts":
             return Batch(NO_TRAJECTORIES, observations[rows, 0])
         lengths: NDArray[np.int64] = checked(request, self.rewards.shape[1], takes_points=False).lengths
-        planned = np.arange(self.rewards.shape[1]) < lengths[:, None]
-        trajectories = Trajectories(self.rewards[rows][planned], lengths, np.minimum(self.steps[rows], lengths))
+        trajectories = self.beginnings(rows, lengths.copy())
         if request.wants == "rewards":
             return Batch(trajectories)
         seen = np.arange(observations.shape[1]) <= trajectories.steps[:, None]

@@ -163,7 +163,7 @@ class Capabilities:
         components: names of the components of its rewards, the leading one first; none where rewards are numbers.
         engine: what simulates. Two simulators of one engine give the same trajectories for the same seeds, such as
             Gymnasium in this process, in workers and on Ray; the name of the class if it is empty.
-        found: what is known before the first request.
+        found: what is known so far.
     """
 
     observes: bool = False
