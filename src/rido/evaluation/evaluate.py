@@ -13,7 +13,7 @@ from rido.core import checks
 from rido.core.options import ESTIMATE, SPEND, Option, declares, takes
 from rido.evaluation.components import Components, check_gammas
 from rido.evaluation.extension import Goal, all_goals
-from rido.evaluation.loop import Task, run_task
+from rido.evaluation.loop import EvaluationTask, run_task
 from rido.evaluation.problem import Problem, SimulationOptions, StartsOptions
 from rido.evaluation.recorded import time_spent
 from rido.evaluation.result import Evaluation
@@ -221,7 +221,7 @@ def _begin(strategy: Callable[..., Strategy], **settings: Any) -> Strategy:
 
 def _task(
     problem: Problem, simulator: Simulator, options: EvaluateOptions, method: _Method, columns: Components | None
-) -> Task:
+) -> EvaluationTask:
     """Returns what the loop is to do, decided by what the simulator can do."""
     able, horizon, critic, run = simulator.capabilities, problem.horizon, options["critic"], options["run"]
     if columns is not None and (critic is not None or options["reward_range"] is not None):
@@ -273,7 +273,7 @@ def _task(
             f"reward_range needs run=FILE or a budget of at most {_SUMMED_BUDGET:,} transitions, beyond which a device "
             f"keeps the rewards to itself, got {first.budget:,}"
         )
-    return Task(
+    return EvaluationTask(
         make=partial(method.make, **settings),
         strategy=first,
         goals=tuple(goals),

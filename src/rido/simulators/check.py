@@ -91,7 +91,7 @@ class Check:
 
 
 @dataclass(eq=False)
-class _Episode:
+class _PlayedEpisode:
     seen: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     actions: list[Any] = field(default_factory=list)
@@ -217,7 +217,7 @@ class _Questions:
                 self.add("policy in batches", "found" if found.mixes else "ok", told)
         return found
 
-    def _spaces(self, envs: Environments, episodes: Sequence[_Episode]) -> None:
+    def _spaces(self, envs: Environments, episodes: Sequence[_PlayedEpisode]) -> None:
         space, seen = envs.observation_space, [one for each in episodes for one in each.seen]
         outside = [one for one in seen if not space.contains(one)]
         text = f"{len(seen):,} observations are in {_short(space)}"
@@ -235,7 +235,7 @@ class _Questions:
         if any(_has_nan(one) for one in seen):
             self.add("NaN", "found", "an observation has NaN")
 
-    def _starts(self, episodes: Sequence[_Episode], again: _Episode, found: Rehearsal) -> None:
+    def _starts(self, episodes: Sequence[_PlayedEpisode], again: _PlayedEpisode, found: Rehearsal) -> None:
         same = close(stack_alike([episodes[0].seen[0]]), stack_alike([again.seen[0]]))
         text = (
             "the same seed gives the same first observation"
@@ -251,7 +251,7 @@ class _Questions:
             text = "the policy or the environment did something else when the first episode was run again"
             self.add("the same episode", "found", text)
 
-    def _ends(self, envs: SingleEnvironments, episodes: Sequence[_Episode]) -> None:
+    def _ends(self, envs: SingleEnvironments, episodes: Sequence[_PlayedEpisode]) -> None:
         limit, ended = time_limit(envs.first), sum(each.terminated for each in episodes)
         cut = [len(each.rewards) for each in episodes if each.truncated and not each.terminated]
         many = f"{ended} of {len(episodes)} episodes terminated within {_STEPS} steps"
@@ -267,7 +267,7 @@ class _Questions:
         told = "Autoreset starts the next episode by itself: leave the wrapper out" if wraps else "none"
         self.add("autoreset", "found" if wraps else "ok", told)
 
-    def _rewards(self, episodes: Sequence[_Episode]) -> None:
+    def _rewards(self, episodes: Sequence[_PlayedEpisode]) -> None:
         rewards = np.concatenate([each.rewards for each in episodes])
         if not np.isfinite(rewards).all():
             self.add("rewards", "found", f"a reward is {rewards[~np.isfinite(rewards)][0]}")
@@ -278,7 +278,7 @@ class _Questions:
             text += f", but nearly all within {usual:.4g}: a value rests on how often the large ones come"
         self.add("rewards that jump", "note" if size > _JUMP * usual else "ok", text)
 
-    def _times(self, episodes: Sequence[_Episode]) -> None:
+    def _times(self, episodes: Sequence[_PlayedEpisode]) -> None:
         reset = float(np.median([each.reset_seconds for each in episodes]))
         step = sum(each.step_seconds for each in episodes) / max(1, sum(len(each.rewards) for each in episodes))
         times = reset / max(step, 1e-9)
@@ -304,9 +304,9 @@ class _Questions:
             self.add("memory of the policy", "ok", cleared)
 
 
-def _play(envs: SingleEnvironments, policy: Policy, seed: int) -> _Episode:
+def _play(envs: SingleEnvironments, policy: Policy, seed: int) -> _PlayedEpisode:
     """Plays an episode as a user's own loop does."""
-    env, played = envs.first, _Episode()
+    env, played = envs.first, _PlayedEpisode()
     try:
         started = time.perf_counter()
         observation, _ = check_result("reset", env.reset(seed=narrow_seed(seed)))
@@ -370,7 +370,7 @@ def _actor(policy: Policy, seed: int) -> Callable[[Any], Any]:
     return first
 
 
-def _same(one: _Episode, other: _Episode) -> bool:
+def _same(one: _PlayedEpisode, other: _PlayedEpisode) -> bool:
     return len(one.rewards) == len(other.rewards) and close(np.array(one.rewards), np.array(other.rewards))
 
 

@@ -18,7 +18,7 @@ from rido.evaluation.problem import Problem, SimulationOptions
 from rido.evaluation.progress import Progress
 from rido.simulators.base import Simulator, trajectory_seeds
 from rido.strategies.names import STRATEGIES
-from rido.study.compare import Comparison, compare
+from rido.study.strategies import StrategyComparison, compare_strategies
 
 _NUMBERS = ("relative_variance", "bias", "bias_error", "coverage", "transitions")  # of a strategy, beside its mse
 
@@ -38,7 +38,7 @@ class Study:
     environment: str
     policy: str
     bank: int
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[StrategyComparison, ...]
     warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def study(env: Any, policy: Any = None, *, gamma: float, **options: Unpack[Study
     runs = len(budgets) * len(options["strategies"]) * options["repetitions"]
     with Progress(runs, shown=options["progress"]) as bar:
         comparisons = [
-            compare(
+            compare_strategies(
                 options["strategies"],
                 recorded.rewards,
                 steps=recorded.steps,

@@ -18,7 +18,7 @@ from rido.record.runfile import RunFile
 from rido.simulators.base import SimulationError, refuse_memory
 from rido.simulators.sobol import check_seeds
 from rido.suite.leaderboard import Task
-from rido.suite.race import Request
+from rido.suite.race import TrajectoryRange
 from rido.suite.trajectory_store import TrajectoryStore
 
 
@@ -66,7 +66,7 @@ class OpenTask:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def collect(self, requests: Mapping[str, Request], bar: Progress) -> dict[str, Trajectories]:
+    def collect(self, requests: Mapping[str, TrajectoryRange], bar: Progress) -> dict[str, Trajectories]:
         """Returns the trajectories that are asked for, by policy."""
         told = {}
         for policy, request in requests.items():

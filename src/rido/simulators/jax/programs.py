@@ -23,7 +23,7 @@ _OBSERVED_BYTES = 1 << 26  # of observations that there is room for at least
 _PER_TRAJECTORY = 4  # rewards that there is room for, over trajectories
 
 
-class Task(NamedTuple):
+class RolloutTask(NamedTuple):
     """What a rollout is asked for; all of it is an argument of the programs, so that these are compiled once.
 
     The device's slots are divided into lanes, each with its policy and trajectories: the first axis of all fields but
@@ -48,7 +48,7 @@ class Task(NamedTuple):
     points: Any = None
 
 
-_AXES = Task(policy=0, critic=None, horizon=None, gamma=None, seeds=0, planned=0, points=0)
+_AXES = RolloutTask(policy=0, critic=None, horizon=None, gamma=None, seeds=0, planned=0, points=0)
 
 
 class Slots(NamedTuple):
@@ -96,7 +96,7 @@ class Programs:
         self._run = jax.jit(self._run_blocks, static_argnames=("steps", "filling"), donate_argnames=("slots", "record"))
         self._shapes: Slots | None = None
 
-    def roll_out(self, device: Device, task: Task, *, observing: bool = False, total: int = 0) -> Record:
+    def roll_out(self, device: Device, task: RolloutTask, *, observing: bool = False, total: int = 0) -> Record:
         """Runs the trajectories that a task plans; returns what they returned, still on the device.
 
         Args:
@@ -123,20 +123,20 @@ class Programs:
             slots = _take_running(slots, fewer) if fewer else slots
         return record
 
-    def _slot(self, task: Task) -> Slots:
+    def _slot(self, task: RolloutTask) -> Slots:
         """Returns the shapes of one slot; tracing is slow, and they do not change."""
         if self._shapes is None:
             started = jax.eval_shape(functools.partial(self._start, slots=1), task)
             self._shapes = jax.eval_shape(lambda slots: jax.tree.map(lambda array: array[0, 0], slots), started)
         return self._shapes
 
-    def _start(self, task: Task, slots: int) -> Slots:
+    def _start(self, task: RolloutTask, slots: int) -> Slots:
         """Starts the first trajectories of each lane."""
         index = jnp.arange(slots, dtype=jnp.int32)
         begun: Slots = jax.vmap(lambda task: self._begin(task, index), in_axes=(_AXES,))(task)
         return begun
 
-    def _begin(self, task: Task, index: jax.Array) -> Slots:
+    def _begin(self, task: RolloutTask, index: jax.Array) -> Slots:
         """Starts the trajectories of these numbers in a lane."""
         seeds = make_seeds(task.seeds, index) if task.seeds.ndim == 1 else task.seeds.at[index].get(mode="clip")
         # Step t draws from the key folded with t, so the horizon itself is free for the reset.
@@ -154,7 +154,7 @@ class Programs:
         values = self._value(task, observations, taken)
         return Slots(index, length, taken, taken > 0, place, seeds, states, observations, values)
 
-    def _fill(self, task: Task, slots: Slots, following: jax.Array) -> tuple[Slots, jax.Array]:
+    def _fill(self, task: RolloutTask, slots: Slots, following: jax.Array) -> tuple[Slots, jax.Array]:
         """Starts the next trajectories in the free slots of a lane; returns them and the number of the next one."""
         free = ~slots.running
         number = following + jnp.cumsum(free, dtype=jnp.int32) - 1
@@ -168,7 +168,7 @@ class Programs:
         return started, following + jnp.sum(filled, dtype=jnp.int32)
 
     def _run_blocks(
-        self, task: Task, slots: Slots, record: Record, until: jax.Array, *, steps: int, filling: bool
+        self, task: RolloutTask, slots: Slots, record: Record, until: jax.Array, *, steps: int, filling: bool
     ) -> tuple[Slots, Record]:
         """Takes blocks of steps until no trajectory waits and no lane has more than ``until`` that run.
 
@@ -204,7 +204,7 @@ class Programs:
         slots, record, _ = jax.lax.while_loop(goes_on, block, (slots, record, following))
         return slots, record
 
-    def _advance(self, task: Task, before: Slots, record: Record, *, steps: int) -> tuple[Slots, Record]:
+    def _advance(self, task: RolloutTask, before: Slots, record: Record, *, steps: int) -> tuple[Slots, Record]:
         """Takes some steps in all slots of a lane, and records them. What is put beyond the end of an array is lost."""
         observing = record.first is not None
         after, (numbers, seen) = jax.lax.scan(
@@ -227,7 +227,7 @@ class Programs:
             seen=jax.tree.map(lambda array, part: put(array, place, part), record.seen, seen) if observing else None,
         )
 
-    def _step(self, task: Task, slots: Slots, observing: bool) -> tuple[Slots, Any]:
+    def _step(self, task: RolloutTask, slots: Slots, observing: bool) -> tuple[Slots, Any]:
         running = slots.running
         both = jax.vmap(lambda key, t: jax.random.split(jax.random.fold_in(key, t)))(keys_of(slots.seeds), slots.taken)
         actions = jax.vmap(functools.partial(self._act, task.policy))(slots.observations, both[:, 0])
@@ -255,7 +255,7 @@ class Programs:
             found = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise ValueError(f"policy must be written with jax.numpy, but it raised {found}") from error
 
-    def _value(self, task: Task, observations: Tree, taken: jax.Array) -> jax.Array:
+    def _value(self, task: RolloutTask, observations: Tree, taken: jax.Array) -> jax.Array:
         """Returns the critic's values after some steps, zero at the horizon."""
         if self._critic is None:
             return zeros(*taken.shape)

@@ -35,7 +35,7 @@ from rido.simulators.jax.collecting import Dealt
 from rido.simulators.jax.device import Device, room
 from rido.simulators.jax.envs import adapt
 from rido.simulators.jax.functions import SameObject, Structure, is_function, split
-from rido.simulators.jax.programs import Programs, Slots, Task
+from rido.simulators.jax.programs import Programs, RolloutTask, Slots
 from rido.simulators.jax.seeds import join_seeds, make_seeds, seed_words
 from rido.simulators.jax.summing import sum_on_device
 from rido.simulators.jax.together import Together
@@ -291,12 +291,12 @@ class JaxSimulator(Simulator):
             self._programs[kind] = _programs(SameObject(self._env), *kind)
         return self._programs[kind]
 
-    def _task(self, critic: Any, seeds: Any, planned: NDArray[np.integer[Any]], points: Any = None) -> Task:
+    def _task(self, critic: Any, seeds: Any, planned: NDArray[np.integer[Any]], points: Any = None) -> RolloutTask:
         """Returns what a single lane is asked for."""
         values = () if critic is None else split(critic.function)[1]
         policy = tuple(array[None] for array in self.policy.arrays)
         horizon, gamma = np.int32(self._horizon), np.float32(self._gamma)
-        return Task(policy, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32)[None], points)
+        return RolloutTask(policy, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32)[None], points)
 
     def _start(self, critic: Any, given: Callable[[int, int], list[Any]], count: int) -> Iterator[Slots]:
         """Yields trajectories that are started and take no step; ``given`` returns the seeds and points of some."""

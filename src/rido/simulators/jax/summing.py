@@ -12,7 +12,7 @@ from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.simulators.base import Summarised
 from rido.simulators.jax.device import Counts, Device, lengths_of
-from rido.simulators.jax.programs import Programs, Task, places, zeros
+from rido.simulators.jax.programs import Programs, RolloutTask, places, zeros
 
 _TILE_CELLS = 1 << 24  # of a tile that holds many trajectories
 _LEAST_COLUMNS = 1024
@@ -33,7 +33,7 @@ class Tables(NamedTuple):
 
 
 def sum_on_device(
-    programs: Programs, device: Device, task: Task, schedule: Schedule, before: Summarised | None, total: int
+    programs: Programs, device: Device, task: RolloutTask, schedule: Schedule, before: Summarised | None, total: int
 ) -> Summarised:
     """Runs the trajectories of a schedule and sums over them.
 

@@ -17,7 +17,7 @@ import numpy as np
 from rido.simulators.base import Batch
 from rido.simulators.jax.collecting import Dealt
 from rido.simulators.jax.device import Device
-from rido.simulators.jax.programs import Programs, Task
+from rido.simulators.jax.programs import Programs, RolloutTask
 
 _LANES = 2  # for each of several policies, at least: more than one, so that few are idle when policies have dropped out
 _MOST_BYTES = 1 << 30  # of the policies' arrays in all lanes
@@ -42,7 +42,7 @@ class Together:
         self._device = device.in_lanes(self._lanes)
 
     def collect(
-        self, names: Sequence[str], dealt: Dealt, task: Task, *, observing: bool = False, total: int = 0
+        self, names: Sequence[str], dealt: Dealt, task: RolloutTask, *, observing: bool = False, total: int = 0
     ) -> dict[str, Batch | Exception]:
         """Returns the trajectories of the first policies, as many as fit into memory, or what went wrong.
 
