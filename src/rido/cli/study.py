@@ -13,13 +13,12 @@ import typer
 from rido.cli.console import may_run_code, require_writable
 from rido.cli.options import EnvArgument, GammaOption, Output, PolicyOption, command
 from rido.study import StrategyComparison, Study, study
-from rido.study.environment import StudyOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@command(StudyOptions)
+@command(study)
 def study_command(
     env: EnvArgument,
     gamma: GammaOption,

@@ -15,7 +15,7 @@ from rido.core import checks
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.trajectories import concatenate
 from rido.evaluation.collector import Collector
-from rido.evaluation.problem import Problem, SimulationOptions, StartsOptions, policy_fingerprint
+from rido.evaluation.problem import Problem, policy_fingerprint
 from rido.evaluation.progress import Progress
 from rido.policies.files import named_policies
 from rido.record.database import RunFileError
@@ -24,6 +24,7 @@ from rido.record.runfile import RunFile
 from rido.simulators import factory
 from rido.simulators.base import refuse_memory
 from rido.simulators.lineup import Lineup
+from rido.simulators.options import Options
 from rido.simulators.sobol import check_seeds, refuse_without_points
 
 DECIDE = "What to decide"
@@ -34,7 +35,7 @@ _SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts", 
 
 
 @declares
-class CompareOptions(SimulationOptions, StartsOptions, total=False):
+class CompareOptions(Options, total=False):
     """Options of compare(), beside those that other functions take too.
 
     Args:

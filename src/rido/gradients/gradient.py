@@ -19,11 +19,12 @@ from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.schedule import Schedule
-from rido.evaluation.problem import CollectingOptions, Problem, ProblemOptions
+from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
 from rido.predictors.base import Critic, FunctionCritic, agent_critic
 from rido.simulators import factory
 from rido.simulators.base import SimulationError, close, trajectory_seeds
+from rido.simulators.options import Options
 from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
@@ -148,7 +149,7 @@ class Gradient:
 
 
 @declares
-class GradientOptions(ProblemOptions, CollectingOptions, total=False):
+class GradientOptions(Options, total=False):
     """Options of gradient(), beside those that other functions take too.
 
     Args:
@@ -171,7 +172,14 @@ class GradientOptions(ProblemOptions, CollectingOptions, total=False):
     projections: Annotated[int, Option(16, rule=partial(checks.integer, least=1))]
 
 
-@takes(GradientOptions)
+@takes(
+    GradientOptions,
+    without={
+        "its policy is an object, and its actions are sampled": ("deterministic", "trust"),
+        "it needs what the policy saw and did, in this process": ("workers", "simulator", "step_timeout"),
+        "its error is that of independent trajectories": ("starts",),
+    },
+)
 def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientOptions]) -> Gradient:
     """Estimates the gradient of the expected discounted return with the least error for a budget of transitions.
 
