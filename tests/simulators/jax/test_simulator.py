@@ -176,7 +176,7 @@ def test_slots_tiles_and_parts_do_not_change_the_sums(monkeypatch):
     assert abs(parts.transitions - one.transitions) < 0.1 * one.transitions
 
 
-@pytest.mark.parametrize("env", [LQG, mortal(0.02)], ids=["long ones among short ones", "early ends"])
+@pytest.mark.parametrize("env", [LQG, MORTAL], ids=["long ones among short ones", "early ends"])
 def test_when_few_trajectories_are_left_fewer_slots_go_on(env, monkeypatch):
     count, policy = 1500, None if env is LQG else stay
     lengths = np.where(np.arange(count) < 20, HORIZON, 5 if env is LQG else HORIZON)
