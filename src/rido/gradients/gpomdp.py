@@ -131,9 +131,8 @@ class Gpomdp:
         residuals = rewards.flat
         if self._critic is not None:
             residuals = signal(self._critic, observed, horizon=self._horizon, gamma=self._gamma).trajectories.flat
-        before = np.ones(int((rewards.steps + 1).sum()), dtype=np.bool_)
-        before[np.cumsum(rewards.steps + 1) - 1] = False
-        observations = take(observed.observations, np.flatnonzero(before))
+        last = np.cumsum(rewards.steps + 1) - 1  # observations after the last step of each trajectory
+        observations = take(observed.observations, np.delete(np.arange(last[-1] + 1), last))
         scores = np.zeros((rewards.flat.size, len(self._directions)))
         taken = positions(rewards.lengths) < np.repeat(rewards.steps, rewards.lengths)
         scores[taken] = self._policy.scores(observations, observed.actions, self._directions)
