@@ -20,7 +20,7 @@ import numpy as np
 import typer
 from numpy.typing import ArrayLike, NDArray
 
-from rido.core._path import INTERRUPTED, stop
+from rido._start import INTERRUPTED, stop
 from rido.core.extras import missing_package
 from rido.policies.loaders import code_needed
 from rido.policies.resolve import is_path

@@ -22,7 +22,7 @@ from rido.predictors.base import Critic
 from rido.predictors.selection import RESET_SHARE
 from rido.record.fingerprint import identify
 from rido.simulators import factory
-from rido.simulators.base import Simulator, describe
+from rido.simulators.base import Simulator
 from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.options import OWN, Options
 from rido.simulators.sobol import refuse_without_points
@@ -152,7 +152,7 @@ def evaluate(
             configuration |= problem.fingerprints(simulator)
             if callable(options["components"]):
                 configuration["components_fingerprint"] = identify("components", options["components"])
-        columns = Components.resolve(describe(simulator).components, gammas, options["plan_for"])
+        columns = Components.resolve(simulator.capabilities.components, gammas, options["plan_for"])
         task = _task(problem, simulator, options, method, columns)
         result = run_task(task, simulator, problem.name(simulator), configuration)
     return replace(result, warnings=(*result.warnings, *closing))
@@ -218,7 +218,7 @@ def _task(
     problem: Problem, simulator: Simulator, options: EvaluateOptions, method: _Method, columns: Components | None
 ) -> EvaluationTask:
     """Returns what the loop is to do, decided by what the simulator can do."""
-    able, horizon, critic, run = describe(simulator), problem.horizon, options["critic"], options["run"]
+    able, horizon, critic, run = simulator.capabilities, problem.horizon, options["critic"], options["run"]
     if columns is not None and (critic is not None or options["reward_range"] is not None):
         given = "a critic, which is a value function of the reward alone" if critic is not None else "reward_range"
         raise ValueError(f"components, vector rewards and several gamma do not go with {given}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from rido.core.options import declared, refuse
 from rido.record.fingerprint import identify
 from rido.simulators import factory
-from rido.simulators.base import Simulator, close, describe
+from rido.simulators.base import Simulator, as_simulator, close
 from rido.simulators.identity import engine, environment_fingerprint, environment_name
 from rido.simulators.lineup import Lineup
 from rido.simulators.options import JAX, OWN, Options
@@ -71,7 +71,7 @@ class Problem:
     def simulate(self, policy: Any, warnings: list[str]) -> Iterator[Simulator]:
         """Opens the simulator in which a policy acts, and closes it, which may add a warning."""
         if self.own:
-            yield cast(Simulator, self.env)
+            yield as_simulator(self.env)
             return
         running = self._make(policy)
         try:
@@ -94,7 +94,7 @@ class Problem:
 
     def name(self, simulator: Simulator | None = None) -> str:
         """Returns the environment's name in results; that which a simulator declares where it is no id."""
-        known = None if simulator is None or isinstance(self.env, str) else describe(simulator).environment
+        known = None if simulator is None or isinstance(self.env, str) else simulator.capabilities.environment
         return known or environment_name(self.env)
 
     def configuration(self, *, brief: bool = False) -> dict[str, Any]:
@@ -124,4 +124,4 @@ class Problem:
 
 def policy_fingerprint(simulator: Simulator) -> str:
     """Returns the digest of the policy that acts in a simulator."""
-    return identify("policy", describe(simulator).load_policy())
+    return identify("policy", simulator.capabilities.load_policy())

@@ -23,8 +23,9 @@ from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
 from rido.predictors.base import Critic, FunctionCritic, agent_critic
 from rido.simulators import factory
-from rido.simulators.base import SimulationError, close, describe, trajectory_seeds
+from rido.simulators.base import SimulationError, close, trajectory_seeds
 from rido.simulators.options import Options
+from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
@@ -215,8 +216,8 @@ def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientO
     try:
         made = _critic(options["critic"], acting)
         found = _estimate(spending, simulator, acting, made, entropy, options)
-        able = describe(simulator)
-        notes = (*able.check_seeds(trajectory_seeds(entropy, 0, 2)), *able.notes)
+        notes = (*check_seeds(simulator, entropy, sobol=False), *simulator.found.notes)
+        remarks = simulator.found.remarks
     finally:
         warnings = close(simulator)
     return Gradient(
@@ -229,7 +230,7 @@ def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientO
         seed=entropy,
         seconds=time.perf_counter() - started,
         warnings=(*dict.fromkeys(notes), *acting.warnings, *warnings),
-        remarks=(*([acting.normalisation] if acting.normalisation else []), *able.remarks),
+        remarks=(*([acting.normalisation] if acting.normalisation else []), *remarks),
     )
 
 

@@ -16,7 +16,7 @@ from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
-from rido.simulators.base import Simulator, describe, trajectory_seeds
+from rido.simulators.base import Simulator, trajectory_seeds
 from rido.simulators.options import Options
 from rido.strategies.names import STRATEGIES
 from rido.study.strategies import StrategyComparison, compare_strategies
@@ -117,9 +117,9 @@ def study(env: Any, policy: Any = None, *, gamma: float, **options: Unpack[Study
     warnings: list[str] = []
     with problem.simulate(policy, warnings) as simulator:
         recorded = _record(problem, simulator, options["bank"], seed)
-        able = describe(simulator)
+        able = simulator.capabilities
         name, doubts = ("its own policy", ()) if able.policy is None else (able.policy.name, able.policy.warnings)
-        found = [*able.notes, *doubts]
+        found = [*able.found.notes, *doubts]
     budgets: Any = options["budget"]  # checked
     runs = len(budgets) * len(options["strategies"]) * options["repetitions"]
     with Progress(runs, shown=options["progress"]) as bar:
