@@ -44,8 +44,8 @@ def compare_results(
         files: 2 to 100 files, named by what tells their paths apart; or a dictionary by name of files or arrays of
             returns. :func:`rido.comparison.tables.read_returns` says which formats can be read.
         confidence: probability that no policy is wrongly called the best.
-        tolerance: difference that does not matter: the leader is called the best when it is surely not worse than any
-            other by more.
+        tolerance: difference that does not matter: the leader is called the best when it is significantly not
+            worse than any other by more.
 
     Returns:
         The same as of :func:`rido.compare`; an episode counts as one transition.

@@ -54,7 +54,7 @@ _RESET_STREAM = 1  # stream of seeds for resets
 _START_STREAM = 2  # stream of the points where trajectories start
 _RESET_REPLICATES = 16  # sequences of Sobol points for resets
 _SOBOL_GAIN = 100.0  # random resets that one of these is worth, about, where values are smooth
-_MOST_SOBOL_RESETS = 1 << 14  # with so many, what is left of their error is far below that of all else
+_MOST_SOBOL_RESETS = 1 << 14  # with this many, their error is far below all others
 _OTHER_PLAN = "run file was recorded by another version of rido, which planned otherwise"
 _FEWEST_RESETS = 32  # resets at least, also where all first observations seem to be alike
 

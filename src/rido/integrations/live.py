@@ -187,6 +187,6 @@ class LiveRun:
 
 
 def _thinned(marks: list[Any]) -> list[Any]:
-    """Returns at most so many as a picture shows, the last one among them."""
+    """Returns at most as many as a picture shows, the last one among them."""
     known = [mark for mark in marks if math.isfinite(mark.standard_error)]
     return known[:: -(-len(known) // _POINTS) or 1][:-1] + known[-1:]

@@ -203,7 +203,7 @@ class EvalCallback(EventCallback):
     def _is_best(self, result: Evaluation, episodes: Episodes) -> bool:
         if self._best is None:
             return True
-        # By the difference alone: a model that must be surely better is rarely found, and the best one is missed.
+        # By the difference alone: few models are significantly better, and the best one would be missed.
         difference = episodes.difference(self._best, self._options["gamma"])
         return result.value > self.best_mean_reward if difference is None else difference.value > 0
 

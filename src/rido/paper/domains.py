@@ -46,7 +46,7 @@ class Domain:
         budgets: transitions of the runs.
         schedule_budget: the budget whose schedules are drawn.
         rows: trajectories of a full bank.
-        trained: whether the policy is a trained agent; if not, the domain has a policy of its own.
+        trained: whether the policy is a trained agent; if not, the domain has its own policy.
         zoo: algorithm and environment of the agent in the RL Baselines3 Zoo; None if it has none.
         own_policy_of_gamma: whether the domain's own policy depends on the discount factor.
         env_kwargs: arguments of the environment.
@@ -145,7 +145,7 @@ class Source:
             gamma=GAMMAS[0] if self.gamma is None else self.gamma,
             env_kwargs=self.domain.env_kwargs,
             num_envs=num_envs,
-            trust=False,  # the paper's agents need no code of their own
+            trust=False,  # the paper's agents run no code
         )
 
 

@@ -123,6 +123,6 @@ def differentiable_policy(
 
 
 def parts(rows: int) -> Iterator[NDArray[np.intp]]:
-    """The indices of so many rows in parts of a fixed size, so that results do not depend on who collected them."""
+    """The indices of this many rows in parts of a fixed size, so that results do not depend on who collected them."""
     for start in range(0, rows, _ROWS):
         yield np.arange(start, min(start + _ROWS, rows))

@@ -137,7 +137,7 @@ class FunctionPolicy(Policy):
         rows = len(generators)
         if self._rowwise:
             return self._batch_actions(observations, generators)
-        # Padding rows have a generator of their own, so that they do not advance those of the trajectories.
+        # Padding rows have their own generator, so that they do not advance those of the trajectories.
         padded = [*generators, *[self._padding_generator] * (-rows % self._block)]
 
         def act(block: Any, start: int) -> NDArray[Any]:
