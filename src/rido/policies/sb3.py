@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.policies.actions import one_by_one
 from rido.policies.base import Actor, Generators, Policy, ValueFunction, call_in_blocks, steady_block
-from rido.policies.functions import PredictPolicy, one_by_one
+from rido.policies.functions import PredictPolicy
 from rido.policies.networks import Normalizer, numpy_actor
 from rido.policies.observations import stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy

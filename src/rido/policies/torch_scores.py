@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from rido.policies import sb3
+from rido.policies.actions import ActionError, check_actions
 from rido.policies.base import Generators, ValueFunction, call_in_blocks, draw, steady_block
 from rido.policies.differentiable import DifferentiablePolicy, Floats, parts
-from rido.policies.functions import ActionError, check_actions, function_name
+from rido.policies.functions import function_name
 from rido.policies.observations import take
 from rido.policies.tensors import as_array, as_tensors, call_module, evaluation_mode, sampling_from
 
