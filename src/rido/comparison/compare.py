@@ -212,7 +212,7 @@ def _collect(
                 if name not in collectors:
                     collectors[name] = Collector(running, replicates=race.replicates, pieces=pieces, **process)
                 collectors[name].round = piece_round(race, name)
-                told[name] = collectors[name].collect(lengths, groups, bar)
+                told[name], _ = collectors[name].collect(lengths, groups, bar)
                 able = describe(running)
                 notes, remarks = [*notes, *able.notes], [*remarks, *able.remarks]
             race.tell(told)

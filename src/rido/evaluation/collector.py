@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
-from rido.core.moments import Moments
-from rido.core.reward_moments import RewardMoments
 from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
-from rido.core.summaries import Summary, SummedMoments
+from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.components import Components
 from rido.evaluation.progress import Progress
@@ -125,36 +123,27 @@ class Collector:
         self._summarised: Summarised | None = None
         self.critic: Critic | None = None
         self.summing = summing
-        self._plain: Moments = (SummedMoments if summing else RewardMoments)(horizon, gamma=gamma)
-        self._collected: list[Any] = []  # that the moments have not learned yet: a comparison never asks for them
+        self._horizon, self._gamma = horizon, gamma
         self.trajectories = self.transitions = 0
         self.seconds = self.reset_seconds = self.busy_seconds = 0.0
 
-    @property
-    def plain(self) -> Moments:
-        """Moments of all rewards that were collected, whatever the critic."""
-        for batch in self._collected:
-            self._plain.update(batch)
-        self._collected.clear()
-        return self._plain
-
-    def collect(self, lengths: NDArray[np.int64], groups: NDArray[np.int64], bar: Progress) -> Trajectories:
-        """Returns trajectories of these lengths: their signal if there is a critic, else their rewards.
+    def collect(
+        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], bar: Progress
+    ) -> tuple[Trajectories, Trajectories | None]:
+        """Returns trajectories of these lengths, and their signal if there is a critic.
 
         Args:
             lengths: of the trajectories.
             groups: the replicate that each of them belongs to, where starts are Sobol points.
             bar: shows the progress.
         """
-        parts: list[Trajectories] = []
-        for piece in self._collect(lengths, groups, None, bar):
-            if piece.starts is not None:
-                self._starts.append(piece.starts)
-            parts.append(piece.trajectories if piece.signal is None else piece.signal)
-        return concatenate(parts)
+        pieces = self._collect(lengths, groups, None, bar)
+        self._starts += [piece.starts for piece in pieces if piece.starts is not None]
+        signals = [piece.signal for piece in pieces if piece.signal is not None]
+        return concatenate([piece.trajectories for piece in pieces]), concatenate(signals) if signals else None
 
-    def summarise(self, schedule: Schedule, whole: int | None, bar: Progress) -> Summary:
-        """Collects a schedule and returns sums over its signal if there is a critic, else over its rewards."""
+    def summarise(self, schedule: Schedule, whole: int | None, bar: Progress) -> tuple[Summary, Summary | None]:
+        """Collects a schedule; returns sums over its rewards, and over their signal if there is a critic."""
         assert isinstance(self._simulator, SummarisingSimulator)
         started = time.perf_counter()
         known: dict[str, Any] = dict(critic=self.critic, before=self._summarised, whole=whole)
@@ -170,7 +159,7 @@ class Collector:
         self.seconds += taken
         self.busy_seconds += taken
         self._add(found.rewards, bar)
-        return found.rewards if found.signal is None else found.signal
+        return found.rewards, found.signal
 
     def observe(
         self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor, bar: Progress
@@ -320,7 +309,6 @@ class Collector:
         return pieces
 
     def _add(self, batch: Trajectories | Summary, bar: Progress) -> None:
-        self._collected.append(batch)
         self.transitions += batch.transitions
         bar.advance(batch.transitions)
 
@@ -363,7 +351,7 @@ class Collector:
         observed = self._simulator.observe(*request)
         if extractor is None:
             assert self.critic is not None
-            made = signal(self.critic, observed, horizon=self._plain.horizon, gamma=self._plain.gamma)
+            made = signal(self.critic, observed, horizon=self._horizon, gamma=self._gamma)
             return Piece(self.round, observed.trajectories, 0.0, signal=made.trajectories, starts=made.starts)
         # One trajectory after the other, because an agent's value may be rounded by its place in the batch.
         steps = observed.trajectories.steps
@@ -388,7 +376,7 @@ class Collector:
         if self._reset_points is not None:
             request.append(self._reset_points.take(replicates))
         observations = self._simulator.starts(*request)
-        starts = value(self.critic, observations, np.full(count, self._plain.horizon))
+        starts = value(self.critic, observations, np.full(count, self._horizon))
         seconds = time.perf_counter() - started
         if self._record is not None:
             self._record.append_resets(first // _RESETS, starts, seconds, describe(self._simulator).workers)

@@ -16,7 +16,7 @@ from rido.core.schedule import Schedule
 from rido.record.database import RunFileError, recognise
 from rido.record.records import EXTENSIONS
 from rido.record.runfile import RunFile
-from rido.strategies import Adaptive, Strategy
+from rido.strategies import Strategy
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def ask_for_goals(
     while schedule is None and goals:
         goal = goals.popleft()
         strategy.change_budget(goal.budget)
-        if isinstance(strategy, Adaptive) and goal.until is not None:
+        if goal.until is not None:
             strategy.change_until(goal.until)
         schedule = ask(strategy)
     return schedule

@@ -121,7 +121,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
     described = {
         "environment": environment,
         "policy": policy,
-        "strategy": type(strategy).__name__.lower(),
+        "strategy": strategy.name,
         "horizon": strategy.horizon,
         "time_budget": [] if timing is None else [timing.seconds],
         "budget": strategy.budget if timing is None else timing.budget,
@@ -202,8 +202,7 @@ def _run(
         collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
         estimate = estimate.plus(collector.starts)
         collector.record_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
-    alone = task.summing and collector.critic is None and strategy.division.groups == 1  # the strategy knows them
-    plain = leading_moments(strategy.moments if alone else collector.plain, task.components)
+    plain = leading_moments(strategy.reward_moments(), task.components)
     joint, returns = None, None
     if collector.critic is None and not task.sobol and not task.summing:
         returns = full_length_returns(strategy.collected(), strategy.horizon, strategy.gamma, task.components)
@@ -216,7 +215,7 @@ def _run(
         transitions=task.measured + rehearsed + collector.transitions + math.ceil(collector.resets * task.reset_cost),
         trajectories=collector.trajectories,
         **uniform_transitions(plain, estimate),
-        strategy=type(strategy).__name__.lower(),
+        strategy=strategy.name,
         starts="sobol" if task.sobol else "random",
         environment=environment,
         policy=policy,
@@ -228,7 +227,7 @@ def _run(
         warnings=(*notes, *strategy.warnings(), *width_warnings(task.until, estimate)),
         remarks=tuple(remarks),
         critic="none" if collector.critic is None else collector.critic.name,
-        critic_gain=math.nan if collector.critic is None else critic_gain(collector.plain, estimate.standard_error),
+        critic_gain=math.nan if collector.critic is None else critic_gain(plain, estimate.standard_error),
         resets=collector.resets,
         reset_seconds=collector.reset_seconds,
         reward_range=task.reward_range,
@@ -256,20 +255,20 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
             parts, whole = strategy.parts, None
             if strategy.spent and strategy.spent + schedule.transitions >= _LAST * strategy.budget:
                 whole = -(-strategy.budget // (strategy.horizon * len(parts)))
-            strategy.tell([collector.summarise(part, whole, bar) for part in parts])
+            sums = [collector.summarise(part, whole, bar) for part in parts]
+            signals = [signal for _, signal in sums if signal is not None]
+            strategy.tell([rewards for rewards, _ in sums], signal=signals or None)
         else:
             _check_memory(schedule, 1 if task.components is None else len(task.components.labels))
-            lengths = schedule.lengths
-            groups = strategy.dealt(lengths)
+            lengths, groups = strategy.planned
             if learner is not None and choice.extractor is not None:
                 sample = collector.observe(lengths, groups, choice.extractor, bar)
-                strategy.tell(sample.trajectories)
                 learner.add(sample, groups)
-                residuals = learner.learn()
-                strategy.follow(residuals, same_means=learner.same_critics)
+                strategy.tell(sample.trajectories, signal=learner.learn(), same_means=learner.same_critics)
                 collector.use(learner)
             else:
-                strategy.tell(collector.collect(lengths, groups, bar))
+                rewards, signal = collector.collect(lengths, groups, bar)
+                strategy.tell(rewards, signal=signal)
         if strategy.spent > spent:
             spent = strategy.spent
             if bar.shown or collector.records:

@@ -102,17 +102,19 @@ def _ask_and_tell(
         if configuration["time_budget"]:
             strategy.change_budget(configuration[f"budget of round {milestone.round}"])
         schedule = ask_for_goals(strategy, goals)
-        batch = concatenate([piece.trajectories if piece.signal is None else piece.signal for piece in pieces])
-        if schedule is None or not np.array_equal(batch.lengths, schedule.lengths):
+        batch = concatenate([piece.trajectories for piece in pieces])
+        if schedule is None:
             raise _PlannedOtherwiseError
-        groups = strategy.dealt(batch.lengths)
-        strategy.tell(batch)
+        lengths, groups = strategy.planned
+        if not np.array_equal(batch.lengths, lengths[: len(batch)]):
+            raise _PlannedOtherwiseError
         if learner is not None:
-            learner.add(sample_of(pieces, judged=judged), groups)
-            residuals = learner.learn()
-            strategy.follow(residuals, same_means=learner.same_critics)
+            learner.add(sample_of(pieces, judged=judged), groups[: len(batch)])
+            strategy.tell(batch, signal=learner.learn(), same_means=learner.same_critics)
             starts = learner.starts if learner.critic() is not None else np.zeros(0)
         else:
+            signals = [piece.signal for piece in pieces if piece.signal is not None]
+            strategy.tell(batch, signal=concatenate(signals) if signals else None)
             starts = np.concatenate([starts, *(piece.starts for piece in pieces if piece.starts is not None)])
         estimates.append(strategy.estimate().plus(starts) if starts.size > 1 else strategy.estimate())
     if configuration["time_budget"]:
