@@ -114,24 +114,35 @@ def box_head(low: Floats, high: Floats, raw: Head, *, squashed: bool = False) ->
     return head
 
 
+def sample_normal(means: NDArray[Any], deviations: NDArray[Any], generators: Generators) -> NDArray[Any]:
+    """Normal numbers, each row from its generator."""
+    drawn: NDArray[Any] = means + deviations * draw("standard_normal", generators, means.shape[1]).astype(means.dtype)
+    return drawn
+
+
+def sample_choices(logits: NDArray[Any], generators: Generators) -> NDArray[np.int64]:
+    """One choice for each row, by adding Gumbel noise to the logits and taking the largest."""
+    scores = logits - np.log(draw("standard_exponential", generators, logits.shape[1]))
+    chosen: NDArray[np.int64] = np.argmax(scores, axis=1)
+    return chosen
+
+
 def gaussian_head(log_std: Floats, deterministic: bool) -> Head:
     """The mean of a normal distribution, or a sample of it."""
     if deterministic:
         return _outputs
     deviations: Floats = np.exp(log_std)
-    return lambda means, generators: means + deviations * _normal(means, generators)
+    return lambda means, generators: sample_normal(means, deviations, generators)
 
 
 def categorical_head(choices: list[int], shape: tuple[int, ...], deterministic: bool) -> Head:
-    """One choice per group of logits; sampled by adding Gumbel noise and taking the largest."""
+    """One choice per group of logits: the most likely one, or a sample."""
     ends = np.cumsum(choices)[:-1]
 
     def head(logits: Floats, generators: Generators) -> NDArray[np.int64]:
-        scores: NDArray[Any] = logits
-        if not deterministic:
-            scores = logits - np.log(draw("standard_exponential", generators, logits.shape[1]))
-        best = [np.argmax(group, axis=1) for group in np.split(scores, ends, axis=1)]
-        return np.stack(best, axis=1).reshape(-1, *shape)
+        groups = np.split(logits, ends, axis=1)
+        chosen = [np.argmax(one, axis=1) if deterministic else sample_choices(one, generators) for one in groups]
+        return np.stack(chosen, axis=1).reshape(-1, *shape)
 
     return head
 
@@ -281,7 +292,8 @@ def _sampled_tanh(outputs: Floats, generators: Generators) -> Floats:
     """A sample of SAC's and TQC's normal distribution, squashed by tanh."""
     means, log_deviations = np.split(outputs, 2, axis=1)
     deviations = np.exp(np.clip(log_deviations, *_LOG_STD_RANGE))
-    return np.tanh(means + deviations * _normal(means, generators))
+    drawn: Floats = np.tanh(sample_normal(means, deviations, generators))
+    return drawn
 
 
 def _binary_head(shape: tuple[int, ...], deterministic: bool) -> Head:
@@ -310,7 +322,3 @@ def _greedy_head(policy: Any, exploration_rate: float, quantiles: int = 1) -> He
         return np.where(uniform[:, 0] < exploration_rate, np.floor(uniform[:, 1] * actions).astype(np.int64), best)
 
     return head
-
-
-def _normal(means: Floats, generators: Generators) -> Floats:
-    return draw("standard_normal", generators, means.shape[1]).astype(np.float32)

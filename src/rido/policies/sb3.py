@@ -101,14 +101,18 @@ class AgentPolicy(Policy):
 
     def _choose_network(self) -> None:
         """Decide between numpy and SB3's ``predict``."""
-        model, deterministic = self.model, self._deterministic
-        exploration_rate = float(getattr(model, "exploration_rate", 0.0))  # of DQN and QRDQN
-        self._actor = numpy_actor(self._network, deterministic=deterministic, exploration_rate=exploration_rate)
+        deterministic = self._deterministic
+        rate = self._exploration_rate
+        self._actor = numpy_actor(self._network, deterministic=deterministic, exploration_rate=rate)
         # Without a numpy actor, sampling uses torch's global generator.
         self.reproducible = deterministic or self._actor is not None
         self.draws = not deterministic and self._actor is not None
         needed = self._actor is None and deterministic
-        self._block = steady_block(self._predict, model.observation_space) if needed else 1
+        self._block = steady_block(self._predict, self.model.observation_space) if needed else 1
+
+    @property
+    def _exploration_rate(self) -> float:
+        return float(getattr(self.model, "exploration_rate", 0.0))  # of DQN and QRDQN
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         prepared = self.prepare(observations)
@@ -154,16 +158,16 @@ class AgentPolicy(Policy):
             values = torch_values(self._network, prepared) if in_numpy is None else in_numpy(prepared)
             return values.astype(np.float64) * scale
 
-        judge = None
+        discount, drawn = float(getattr(self.model, "gamma", 1.0)), None
         if in_numpy is not None and self.draws:
-            judge = numpy_advantages(self._network, float(getattr(self.model, "exploration_rate", 0.0)))
+            drawn = numpy_advantages(self._network, self._exploration_rate)
+        if drawn is None:
+            return ValueFunction(endless, discount, in_numpy is not None)
 
         def advantages(observations: Any, actions: NDArray[Any], generator: np.random.Generator) -> NDArray[np.float64]:
-            assert judge is not None
-            return judge(self.prepare(observations), actions, generator).astype(np.float64) * scale
+            return drawn(self.prepare(observations), actions, generator).astype(np.float64) * scale
 
-        discount = float(getattr(self.model, "gamma", 1.0))
-        return ValueFunction(endless, discount, in_numpy is not None, None if judge is None else advantages)
+        return ValueFunction(endless, discount, True, advantages)
 
     def _predict(self, prepared: Any, start: int = 0) -> NDArray[Any]:
         actions, _ = self.model.predict(prepared, deterministic=self._deterministic)
