@@ -27,7 +27,7 @@ class Loader:
         load: ``load(path, observation_space, action_space, deterministic=..., trust=...)`` makes the policy.
         beside: The files beside an agent's that loading it reads where they exist, by the agent's path.
         named: Existing files beside it that are not read, but named in a warning.
-        code_needed: What loading a file would run of somebody else's code, or None; not given if such files cannot run
+        code_needed: What loading a file would run of other people's code, or None; not given if such files cannot run
             code.
     """
 
@@ -82,6 +82,6 @@ def agent_files(path: str | Path) -> list[Path]:
 
 
 def code_needed(path: str | Path) -> str | None:
-    """What loading an agent's file would run of somebody else's code; None if nothing."""
+    """What loading an agent's file would run of other people's code; None if nothing."""
     needed = loader_of(path).code_needed
     return None if needed is None else needed(Path(path))

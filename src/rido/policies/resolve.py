@@ -58,7 +58,7 @@ def resolve_policy(
             * the path of an agent's file: such a model's ``.zip``, with the ``vecnormalize.pkl`` beside it; an ``.npz``
               that :class:`rido.policies.npz.MlpPolicy` wrote; an ``.onnx`` file, see
               :class:`rido.policies.onnx.OnnxPolicy`. Only a zip can run code;
-            * "hf:org/name", such a file on the Hugging Face hub (see :func:`rido.policies.hub.download`), which may not
+            * "hf:org/name", such a file on the Hugging Face hub (see :func:`rido.policies.hub.pinned`), which may not
               run code.
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.

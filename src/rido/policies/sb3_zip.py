@@ -1,7 +1,7 @@
 """Loading of Stable-Baselines3 and sb3-contrib agents from the zip that SB3's ``save`` wrote.
 
 A pickle may run code. Pickles in an agent's files are therefore read with an allowlist of classes, which suffices for
-agents without classes of the user's own; all others are unpickled only where the caller trusts the file.
+agents made of known classes; all others are unpickled only where the caller trusts the file.
 """
 
 from __future__ import annotations
@@ -77,13 +77,14 @@ def load_agent(
             without.
 
     Raises:
-        UntrustedFileError: The files need code of somebody else, and are not trusted.
+        UntrustedFileError: The files need other people's code, and are not trusted.
     """
     import_extra("this agent", "stable_baselines3", "sb3")
     path = _existing(path)
     digest = hashlib.sha256(path.read_bytes())
-    model = _load_model(path, trust)
-    vars(model).update(_last_observations(path, _data(path), trust))
+    data = _data(path)
+    model = _load_model(path, data, trust)
+    vars(model).update(_last_observations(path, data, trust))
     vecnormalize, file = _load_statistics(path, trust)
     digest.update(b"" if file is None else file.read_bytes())
     return agent_policy(
@@ -100,7 +101,7 @@ def load_agent(
 
 
 def code_needed(path: str | Path) -> str | None:
-    """Return what an agent's files would run of somebody else's code; None if they load without trust."""
+    """What an agent's files would run of other people's code; None if they load without trust."""
     import_extra("this agent", "stable_baselines3", "sb3")
     try:
         path = _existing(path)
@@ -130,7 +131,7 @@ def _data(path: Path) -> dict[str, Any]:
             data = json.loads(archive.read("data"))
         if not isinstance(data, dict) or not isinstance(data["policy_class"], dict):
             raise ValueError("its data is not that of an agent")
-    except Exception as error:  # a damaged zip raises nearly anything, NotImplementedError included
+    except Exception as error:  # a damaged zip raises nearly anything
         raise _not_an_agent(path, error) from error
     return data
 
@@ -156,13 +157,11 @@ def _attributes(path: Path, data: Mapping[str, Any], *, trust: bool) -> dict[str
     return attributes
 
 
-def _load_model(path: Path, trust: bool) -> Any:
-    data = _data(path)
+def _load_model(path: Path, data: Mapping[str, Any], trust: bool) -> Any:
     check_supported(str(data["policy_class"].get("__module__", "")), path.name)
-    known = [(package, name) for attribute, package, name in _ALGORITHMS if attribute in data]
-    if not known:
+    package, name = next((known for attribute, *known in _ALGORITHMS if attribute in data), ("", ""))
+    if not package:
         raise ValueError(f"policy must be an agent of a known SB3 algorithm, got {path}")
-    package, name = known[0]
     algorithm = getattr(import_extra("this agent", package, "sb3"), name)
     attributes = _attributes(path, data, trust=trust)
     with zipfile.ZipFile(path) as archive:  # networks have no more numbers than the weights that fill them
