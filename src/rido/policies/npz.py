@@ -88,8 +88,6 @@ class MlpPolicy(Policy):
     def load(cls, path: str | Path, *, deterministic: bool = True, name: str | None = None) -> MlpPolicy:
         """Read an agent that :meth:`save` wrote. The file cannot run code."""
         path = Path(path)
-        if not path.is_file():
-            raise ValueError(f"policy must be the path of an existing npz, got {path}")
         try:
             content = path.read_bytes()
             with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -37,8 +37,6 @@ class OnnxPolicy(FunctionPolicy):
         from gymnasium import spaces
 
         onnxruntime = import_extra("an ONNX file", "onnxruntime", "onnx")
-        if not path.is_file():
-            raise ValueError(f"policy must be the path of an existing ONNX file, got {path}")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         try:

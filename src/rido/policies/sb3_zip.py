@@ -27,8 +27,7 @@ from rido.policies.untrusted import (
     check_declared_sizes,
     check_space,
     check_weights,
-    limited_parameters,
-    plain_weights_only,
+    limited_loading,
     unpickle,
 )
 
@@ -55,7 +54,7 @@ _ALGORITHMS = (
 
 
 def load_agent(
-    path: str | Path,
+    path: Path,
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
     *,
@@ -69,7 +68,7 @@ def load_agent(
     too.
 
     Args:
-        path: The zip, with or without its suffix.
+        path: The zip.
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.
         deterministic: As in SB3's ``predict``.
@@ -80,7 +79,6 @@ def load_agent(
         UntrustedFileError: The files need other people's code, and are not trusted.
     """
     import_extra("this agent", "stable_baselines3", "sb3")
-    path = _existing(path)
     digest = hashlib.sha256(path.read_bytes())
     data = _data(path)
     model = _load_model(path, data, trust)
@@ -100,25 +98,15 @@ def load_agent(
     )
 
 
-def code_needed(path: str | Path) -> str | None:
+def code_needed(path: Path) -> str | None:
     """What an agent's files would run of other people's code; None if they load without trust."""
     import_extra("this agent", "stable_baselines3", "sb3")
     try:
-        path = _existing(path)
         _attributes(path, _data(path), trust=False)
         _load_statistics(path, trust=False)
     except UntrustedFileError as error:
         return str(error)
     return None
-
-
-def _existing(path: str | Path) -> Path:
-    path = Path(path)
-    if not path.is_file() and path.name and path.suffix != ".zip":
-        path = path.with_name(f"{path.name}.zip")
-    if not path.is_file():
-        raise ValueError(f"policy must be the path of an existing zip, got {path}")
-    return path
 
 
 def _data(path: Path) -> dict[str, Any]:
@@ -166,8 +154,7 @@ def _load_model(path: Path, data: Mapping[str, Any], trust: bool) -> Any:
     attributes = _attributes(path, data, trust=trust)
     with zipfile.ZipFile(path) as archive:  # networks have no more numbers than the weights that fill them
         most = 2 * sum(entry.file_size for entry in archive.infolist() if entry.filename.endswith(".pth"))
-    limited = nullcontext() if trust else limited_parameters(max(SMALL_BYTES, most))
-    with warnings.catch_warnings(), plain_weights_only(not trust), limited:
+    with warnings.catch_warnings(), nullcontext() if trust else limited_loading(max(SMALL_BYTES, most)):
         warnings.filterwarnings("ignore", message=".*loading a A2C/PPO model saved with SB3 < 1.7.0.*")
         warnings.filterwarnings("ignore", message=".*loading a DQN model saved with SB3 < 2.4.0.*")
         try:
