@@ -36,7 +36,7 @@ _BYTES_PER_TRANSITION = 16  # rewards are kept once while they are collected, an
 
 
 @dataclass(frozen=True)
-class Task:
+class EvaluationTask:
     """What :func:`rido.evaluate` was asked to do, checked.
 
     Attributes:
@@ -99,7 +99,9 @@ def reset_reserve(max_resets: int, reset_cost: float, budget: int) -> int:
     return math.ceil(max(min(max_resets * reset_cost, _RESET_BUDGET * budget), _LEAST_RESETS * reset_cost))
 
 
-def run_task(task: Task, simulator: Simulator, environment: str, configuration: Mapping[str, Any]) -> Evaluation:
+def run_task(
+    task: EvaluationTask, simulator: Simulator, environment: str, configuration: Mapping[str, Any]
+) -> Evaluation:
     """Runs the loop of asking, collecting and telling, and puts the result together."""
     strategy, timing = task.strategy, task.timing
     acting = describe(simulator).policy
@@ -145,7 +147,12 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
 
 
 def _run(
-    task: Task, simulator: Simulator, environment: str, policy: str, choice: CriticChoice, record: RunFile | None
+    task: EvaluationTask,
+    simulator: Simulator,
+    environment: str,
+    policy: str,
+    choice: CriticChoice,
+    record: RunFile | None,
 ) -> Evaluation:
     """Runs a task whose run file, if there is one, is open."""
     strategy, able = task.strategy, describe(simulator)
@@ -238,7 +245,7 @@ def _run(
     )
 
 
-def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress) -> Strategy:
+def _spend(task: EvaluationTask, choice: CriticChoice, collector: Collector, bar: Progress) -> Strategy:
     """Spends the budget; returns the strategy that knows what the estimate rests on."""
     strategy, spent = task.strategy, 0
     if task.reserve and (choice.critic is not None or choice.learns):

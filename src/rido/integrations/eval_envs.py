@@ -178,7 +178,7 @@ class EvalEnvs:
         """
 
         def wrap(env: Env) -> Env:
-            return _Episode(_seen_by(agent_space, env), episodes, monitored=self._monitored, render=self._render)
+            return _EpisodeWrapper(_seen_by(agent_space, env), episodes, monitored=self._monitored, render=self._render)
 
         if self._make is not None:
             make = self._make
@@ -213,7 +213,7 @@ class _CountingSimulator(GymnasiumSimulator):
         return found
 
 
-class _Episode(gym.Wrapper[Any, Any, Any, Any]):
+class _EpisodeWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """Counts rewards and ends of episodes as SB3's ``evaluate_policy`` does.
 
     An environment's own time limit is an end. Where there is a Monitor, rewards are those that it sees, and only what

@@ -59,7 +59,8 @@ class Network:
     layers: Sequence[Layer]
     tile: int = _TILE
 
-    def __call__(self, rows: Floats) -> Floats:
+    def __call__(self, batch: NDArray[Any]) -> Floats:
+        rows = batch.reshape(len(batch), -1)
         count, features = rows.shape
         tiles = -(-count // self.tile)
         values = np.zeros((tiles, self.tile, features), dtype=np.float32)
@@ -75,16 +76,9 @@ class Network:
         return self if np.array_equal(self(rows), alone) else Network(self.layers, tile=1)
 
 
-@dataclass(frozen=True)
-class Actor:
-    """A network, and a head that turns its outputs into actions."""
-
-    network: Network
-    head: Head
-
-    def __call__(self, observations: NDArray[Any], generators: Generators) -> NDArray[Any]:
-        rows = observations.reshape(len(observations), -1).astype(np.float32, copy=False)
-        return self.head(self.network(rows), generators)
+def with_head(network: Network, head: Head) -> Head:
+    """What acts on observations: a network, and a head that turns its outputs into actions."""
+    return lambda observations, generators: head(network(observations), generators)
 
 
 def linear(weight: Floats, bias: Floats) -> Layer:
@@ -147,7 +141,7 @@ def categorical_head(choices: list[int], shape: tuple[int, ...], deterministic: 
     return head
 
 
-def numpy_actor(policy: Any, *, deterministic: bool, exploration_rate: float = 0.0) -> Actor | None:
+def numpy_actor(policy: Any, *, deterministic: bool, exploration_rate: float = 0.0) -> Head | None:
     """The actor of an SB3 policy in numpy, or None where the policy is of another kind.
 
     Supports the multilayer perceptrons of PPO, A2C, TRPO, SAC, TQC, TD3, DDPG, DQN and QRDQN. The actor is compared
@@ -174,21 +168,19 @@ def probe(space: Any) -> Floats:
     return np.random.default_rng(0).standard_normal((_PROBE_ROWS, *space.shape), dtype=np.float32)
 
 
-def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Actor:
+def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Head:
     """Convert an actor; a NotImplementedError says that it is not of a known kind."""
-    kind = type(policy)
-    if kind.__module__.partition(".")[0] not in ("stable_baselines3", "sb3_contrib"):
-        raise NotImplementedError
-    match kind.__name__:
+    package, kind = type(policy).__module__.partition(".")[0], type(policy).__name__
+    match kind if package in ("stable_baselines3", "sb3_contrib") else "":
         case "ActorCriticPolicy":
             parts = [policy.pi_features_extractor, policy.mlp_extractor.policy_net, policy.action_net]
             head = _distribution_head(policy, deterministic)
         case "SACPolicy" | "TQCPolicy":
             actor = policy.actor
-            outputs = actor.mu if deterministic else (actor.mu, actor.log_std)
-            parts = [actor.features_extractor, actor.latent_pi, outputs]
             if actor.use_sde and not deterministic:
                 raise NotImplementedError
+            outputs = actor.mu if deterministic else (actor.mu, actor.log_std)
+            parts = [actor.features_extractor, actor.latent_pi, outputs]
             head = _box_head(policy, _tanh if deterministic else _sampled_tanh)
         case "TD3Policy":
             parts = [policy.actor.features_extractor, policy.actor.mu]
@@ -201,7 +193,7 @@ def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Actor:
             head = _greedy_head(policy, exploration_rate, quantiles=policy.quantile_net.n_quantiles)
         case _:
             raise NotImplementedError
-    return Actor(convert(policy.observation_space, *parts), head)
+    return with_head(convert(policy.observation_space, *parts), head)
 
 
 def convert(space: Any, extractor: Any, *modules: Any, further_inputs: int = 0) -> Network:

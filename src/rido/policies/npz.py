@@ -77,7 +77,7 @@ class MlpPolicy(Policy):
             high, log_std = (self._floats(key, low.size) for key in ("high", "log_std"))
             self._actions = low.size
             head = networks.box_head(low, high, networks.gaussian_head(log_std, deterministic))
-        self._actor = networks.Actor(self._network("actor", self._actions), head)
+        self._actor = networks.with_head(self._network("actor", self._actions), head)
         self._critic = self._network("critic", 1)
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -152,22 +153,16 @@ class AgentPolicy(Policy):
         if not value_kind(self._network):
             return None
         in_numpy, scale = numpy_values(self._network), reward_scale(self.vecnormalize)
-
-        def endless(observations: Any) -> NDArray[np.float64]:
-            prepared = self.prepare(observations)
-            values = torch_values(self._network, prepared) if in_numpy is None else in_numpy(prepared)
-            return values.astype(np.float64) * scale
-
-        discount, drawn = float(getattr(self.model, "gamma", 1.0)), None
+        values, advantages = in_numpy or partial(torch_values, self._network), None
         if in_numpy is not None and self.draws:
-            drawn = numpy_advantages(self._network, self._exploration_rate)
-        if drawn is None:
-            return ValueFunction(endless, discount, in_numpy is not None)
+            advantages = numpy_advantages(self._network, self._exploration_rate)
 
-        def advantages(observations: Any, actions: NDArray[Any], generator: np.random.Generator) -> NDArray[np.float64]:
-            return drawn(self.prepare(observations), actions, generator).astype(np.float64) * scale
+        def rescaled(function: Callable[..., NDArray[Any]]) -> Callable[..., NDArray[np.float64]]:
+            return lambda seen, *others: function(self.prepare(seen), *others).astype(np.float64) * scale
 
-        return ValueFunction(endless, discount, True, advantages)
+        discount = float(getattr(self.model, "gamma", 1.0))
+        told = None if advantages is None else rescaled(advantages)
+        return ValueFunction(rescaled(values), discount, in_numpy is not None, told)
 
     def _predict(self, prepared: Any, start: int = 0) -> NDArray[Any]:
         actions, _ = self.model.predict(prepared, deterministic=self._deterministic)

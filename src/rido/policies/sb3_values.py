@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies.networks import Floats, convert, numpy_actor, probe
+from rido.policies.networks import Floats, Network, convert, numpy_actor, probe
 
 _DRAWN = 8  # actions whose mean Q an action of SAC or TQC is compared with: they leave 1/8 of the variance of Q
 _KINDS = ("ActorCriticPolicy", "DQNPolicy", "SACPolicy", "TD3Policy", "TQCPolicy")  # base classes with a value function
@@ -75,8 +75,8 @@ def _convert(policy: Any) -> Callable[[NDArray[Any]], Floats]:
     """Convert the networks; a NotImplementedError says that one is not of a known kind."""
     if type(policy).__name__ == "ActorCriticPolicy":
         parts = [policy.vf_features_extractor, policy.mlp_extractor.value_net, policy.value_net]
-        network = convert(policy.observation_space, *parts)
-        return lambda observations: network(_rows(observations)).max(axis=1)
+        value = convert(policy.observation_space, *parts)
+        return lambda observations: value(observations)[:, 0]
     if type(policy).__name__ == "DQNPolicy":
         q_values = _q_values(policy)
         return lambda observations: q_values(observations).max(axis=1)
@@ -122,10 +122,9 @@ def numpy_advantages(policy: Any, exploration_rate: float) -> Callable[..., Floa
     return of_samples
 
 
-def _q_values(policy: Any) -> Callable[[NDArray[Any]], Floats]:
+def _q_values(policy: Any) -> Network:
     """Q(s, a) of all choices, by DQN's network."""
-    network = convert(policy.observation_space, policy.q_net.features_extractor, policy.q_net.q_net)
-    return lambda observations: network(_rows(observations))
+    return convert(policy.observation_space, policy.q_net.features_extractor, policy.q_net.q_net)
 
 
 def _q_value(policy: Any) -> Callable[[NDArray[Any], NDArray[Any]], Floats]:
@@ -137,12 +136,9 @@ def _q_value(policy: Any) -> Callable[[NDArray[Any], NDArray[Any]], Floats]:
     ]
 
     def q_value(observations: NDArray[Any], actions: NDArray[Any]) -> Floats:
-        rows = np.concatenate([_rows(observations), _rows(policy.scale_action(actions))], axis=1)
+        flat = (batch.reshape(len(batch), -1) for batch in (observations, policy.scale_action(actions)))
+        rows = np.concatenate([*flat], axis=1)
         mean: Floats = np.concatenate([critic(rows) for critic in critics], axis=1).mean(axis=1)
         return mean
 
     return q_value
-
-
-def _rows(batch: NDArray[Any]) -> Floats:
-    return batch.reshape(len(batch), -1).astype(np.float32, copy=False)

@@ -28,8 +28,8 @@ from rido.simulators.jax.functions import SameObject, Structure, is_function, sp
 from rido.simulators.jax.layout import Device
 from rido.simulators.jax.programs import (
     Programs,
+    RolloutTask,
     Slots,
-    Task,
     join_seeds,
     make_seeds,
     seed_words,
@@ -277,10 +277,12 @@ class JaxSimulator:
             self._programs[kind] = _programs(SameObject(self._env), *kind)
         return self._programs[kind]
 
-    def _task(self, critic: Any, seeds: Any, planned: NDArray[np.integer[Any]], points: Any = None) -> Task:
+    def _task(self, critic: Any, seeds: Any, planned: NDArray[np.integer[Any]], points: Any = None) -> RolloutTask:
         values = () if critic is None else split(critic.function)[1]
         horizon, gamma = np.int32(self._horizon), np.float32(self._gamma)
-        return Task(self.policy.arrays, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32), points)
+        return RolloutTask(
+            self.policy.arrays, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32), points
+        )
 
     def _request(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points) -> Request:
         if points is not None and self._env.reset_from is None:

@@ -17,7 +17,7 @@ import numpy as np
 from rido.simulators.base import Observed
 from rido.simulators.jax.collecting import Request
 from rido.simulators.jax.layout import Device
-from rido.simulators.jax.programs import Programs, Task
+from rido.simulators.jax.programs import Programs, RolloutTask
 from rido.simulators.jax.recording import roll_out
 
 _LANES = 2  # for each policy, at least: more than one, so that few are idle when policies have dropped out
@@ -46,7 +46,9 @@ class Together:
         """Returns how many policies may run a request together, so that their rewards fit into memory."""
         return max(1, _MOST_TRANSITIONS // int(request.planned.sum()))
 
-    def collect(self, names: Sequence[str], request: Request, task: Task) -> dict[str, list[Observed] | Exception]:
+    def collect(
+        self, names: Sequence[str], request: Request, task: RolloutTask
+    ) -> dict[str, list[Observed] | Exception]:
         """Returns the trajectories of these policies as :meth:`Request.take` does, or what went wrong.
 
         Args:
