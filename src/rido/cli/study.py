@@ -13,13 +13,12 @@ import typer
 from rido.cli.console import may_run_code, require_writable
 from rido.cli.options import EnvArgument, GammaOption, Output, PolicyOption, command
 from rido.study import StrategyComparison, Study, study
-from rido.study.environment import StudyOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@command(StudyOptions)
+@command(study)
 def study_command(
     env: EnvArgument,
     gamma: GammaOption,
@@ -33,7 +32,7 @@ def study_command(
     from it, whose mean return is the truth.
     """
     figure = None if plot is None else _figure(plot)
-    options["trust"] = may_run_code(policy, options["trust"])
+    options["trust"] = may_run_code(policy, trust=options["trust"])
     found = study(env, policy, gamma=gamma, **options)
     for warning in found.warnings:
         print(f"rido: warning: {warning}", file=sys.stderr)

@@ -23,7 +23,7 @@ from rido.predictors.learning import Learner
 from rido.predictors.selection import RESET_SHARE, CriticChoice
 from rido.record.records import COMPONENTS, NORMALISATION, REHEARSED, REMARKS, REWARD_RANGE
 from rido.record.runfile import RunFile
-from rido.simulators.base import Simulator, describe
+from rido.simulators.base import Simulator
 from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import width_warnings
@@ -104,7 +104,7 @@ def run_task(
 ) -> Evaluation:
     """Runs the loop of asking, collecting and telling, and puts the result together."""
     strategy, timing = task.strategy, task.timing
-    acting = describe(simulator).policy
+    acting = simulator.capabilities.policy
     policy = "its own policy" if acting is None else acting.name
     choice = CriticChoice.resolve(task.critic, simulator)
     if choice.learns and choice.name == "auto" and strategy.budget < _LEARNING * strategy.horizon:
@@ -155,12 +155,12 @@ def _run(
     record: RunFile | None,
 ) -> Evaluation:
     """Runs a task whose run file, if there is one, is open."""
-    strategy, able = task.strategy, describe(simulator)
+    strategy, able = task.strategy, simulator.capabilities
     normalisation = "" if able.policy is None else able.policy.normalisation
     notes: list[str] = []
     if able.policy is not None and not able.policy.reproducible:
         notes.append(f"{policy} draws random numbers that the seed does not control")
-    notes += able.notes
+    notes += able.found.notes
     if task.timing is not None:
         notes.append("how much was collected depended on the speed of the machine, not on the seed")
     seed = task.seed if record is None else record.configuration["seed"]
@@ -170,7 +170,7 @@ def _run(
     if record is not None:
         record.set(NORMALISATION, normalisation)
         notes = record.add_notes(notes)
-        record.add_notes(describe(simulator).remarks, REMARKS)
+        record.add_notes(able.found.remarks, REMARKS)
     reproducible = not notes
     notes += [*([] if able.policy is None else able.policy.warnings), *choice.notes]
     collector = Collector(
@@ -191,7 +191,7 @@ def _run(
     if late := [note for note in collector.notes if note not in notes]:
         reproducible = False
         notes += late if record is None else [note for note in record.add_notes(late) if note not in notes]
-    remarks, rehearsed = list(describe(simulator).remarks), describe(simulator).rehearsed
+    remarks, rehearsed = list(collector.found.remarks), collector.found.rehearsed
     if record is not None:
         rehearsed = int(record.get_or_set(REHEARSED, rehearsed))
         remarks = record.add_notes(remarks, REMARKS)

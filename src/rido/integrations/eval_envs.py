@@ -23,7 +23,7 @@ from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, concatenate, count_reached
 from rido.policies.observations import stack_alike, take
-from rido.simulators.base import Capabilities, Observed
+from rido.simulators.base import Batch, Capabilities, Request
 from rido.simulators.factory import import_environment, resolve_horizon
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.identity import environment_name
@@ -202,15 +202,11 @@ class _CountingSimulator(GymnasiumSimulator):
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, environment=self._name)
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Any, points: Any = None) -> Trajectories:
-        found = super().rollout(lengths, seeds, points)
-        self._episodes.add(found, seeds)
-        return found
-
-    def observe(self, lengths: NDArray[np.int64], seeds: Any, points: Any = None) -> Observed:
-        found = super().observe(lengths, seeds, points)
-        self._episodes.add(found.trajectories, seeds)
-        return found
+    def collect(self, request: Request) -> Batch:
+        batch = super().collect(request)
+        if len(batch.trajectories):
+            self._episodes.add(batch.trajectories, request.seeds)
+        return batch
 
 
 class _EpisodeWrapper(gym.Wrapper[Any, Any, Any, Any]):

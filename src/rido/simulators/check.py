@@ -6,12 +6,12 @@ import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import gymnasium as gym
 import numpy as np
 
-from rido.core.options import Option, declares, takes
+from rido.core.options import takes
 from rido.policies.actions import one_action
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, TakesBatchesError
@@ -22,7 +22,7 @@ from rido.simulators.base import narrow_seed
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.factory import import_environment, is_in_jax, is_simulator
 from rido.simulators.opening import open_environments
-from rido.simulators.options import ArgumentOptions, PolicyOptions
+from rido.simulators.options import ProblemOptions
 from rido.simulators.protocol import RefusedError, SlotError, check_observation, check_result, slot_error
 from rido.simulators.rehearsal import Rehearsal, can_pair, close, first_observations, rehearse, remembers
 from rido.simulators.repeatability import GlobalState
@@ -102,19 +102,11 @@ class _PlayedEpisode:
     step_seconds: float = 0.0
 
 
-@declares
-class CheckOptions(ArgumentOptions, PolicyOptions, total=False):
-    """Options of check().
-
-    Args:
-        seed: of the episodes.
-    """
-
-    seed: Annotated[int, Option(0)]
-
-
-@takes(CheckOptions)
-def check(env: Any, policy: Any = "random", **options: Unpack[CheckOptions]) -> Check:
+@takes(
+    ProblemOptions,
+    without={"it plays a few episodes as they are": ("horizon", "end_on_truncation")},
+)
+def check(env: Any, policy: Any = "random", *, seed: int = 0, **options: Unpack[ProblemOptions]) -> Check:
     """Tries an environment and a policy for what makes numbers wrong: shared state, copied noise, memories and more.
 
     It takes a few hundred steps, and says for each question what it found.
@@ -122,6 +114,7 @@ def check(env: Any, policy: Any = "random", **options: Unpack[CheckOptions]) -> 
     Args:
         env: as in :func:`rido.evaluate`: an id, a function that makes an environment, an environment or a VectorEnv.
         policy: as in :func:`rido.evaluate`.
+        seed: of the episodes.
 
     Example:
         >>> check("CartPole-v1", lambda observation: int(observation[2] > 0)).ok
@@ -140,7 +133,7 @@ def check(env: Any, policy: Any = "random", **options: Unpack[CheckOptions]) -> 
     try:
         spaces: dict[str, Any] = dict(observation_space=envs.observation_space, action_space=envs.action_space)
         acting = resolve_policy(policy, **spaces, deterministic=options["deterministic"], trust=options["trust"])
-        asked.run(envs, acting, options["seed"])
+        asked.run(envs, acting, seed)
     finally:
         envs.close()
     return Check(name, acting.name, tuple(asked.answers), asked.transitions)
