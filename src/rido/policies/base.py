@@ -37,7 +37,8 @@ class ValueFunction:
     """A value function learned in training.
 
     Attributes:
-        endless: Maps a batch of observations to values for an infinite horizon, in units of the environment's rewards.
+        infinite_horizon: Maps a batch of observations to values for an infinite horizon, in units of the environment's
+            rewards.
         discount: Discount factor of the values.
         rowwise: Whether a row's value has the same bits in every batch.
         advantages: Where actions are drawn and Q is known: maps a batch of observations, the actions that were drawn
@@ -45,7 +46,7 @@ class ValueFunction:
             other actions that are drawn with the generator, as long as the difference is 0 on average.
     """
 
-    endless: Callable[[Any], NDArray[np.float64]]
+    infinite_horizon: Callable[[Any], NDArray[np.float64]]
     discount: float
     rowwise: bool = False
     advantages: Callable[[Any, NDArray[Any], np.random.Generator], NDArray[np.float64]] | None = None
