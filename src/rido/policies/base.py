@@ -21,6 +21,10 @@ from rido.record.fingerprint import content_of
 if TYPE_CHECKING:
     import gymnasium as gym
 
+    Space = gym.Space[Any]
+else:
+    Space = Any
+
 BLOCK = 8
 """Rows in one call of a policy. OpenBLAS rounds float64 products of 16 rows by position, of 8 rows it does not."""
 
@@ -141,7 +145,7 @@ def call_in_blocks(
     return results[0][:rows] if len(results) == 1 else np.concatenate(results)[:rows]
 
 
-def steady_block(function: Callable[[Any, int], NDArray[Any]], observation_space: gym.Space[Any]) -> int:
+def steady_block(function: Callable[[Any, int], NDArray[Any]], observation_space: Space) -> int:
     """Largest block in which a function gives a row the same bits at every position; 1 always does.
 
     Args:
