@@ -68,6 +68,8 @@ class FunctionPolicy(Policy):
             return identify("policy", self._function)
 
     def begin(self, generator: Any) -> Actor:
+        if not self.in_sequence:
+            return super().begin(generator)
         if self._reset is not None:
             self._reset()
         act = self._actor(generator)
@@ -114,8 +116,7 @@ class FunctionPolicy(Policy):
         self._on_one = None
         return actions
 
-    def take_batches(self, error: TakesBatchesError) -> None:
-        """Take batches from now on, because the function failed on its first observation."""
+    def take_batches(self, error: Exception) -> None:
         assert isinstance(error.__cause__, Exception)
         self.in_sequence, self._on_one = False, error.__cause__
 

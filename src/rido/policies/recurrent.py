@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies.actions import check_actions, choose_actions
-from rido.policies.base import BLOCK, Generators, Policy, Space, call_in_blocks, steady_block
+from rido.policies.base import BLOCK, Actor, Generators, Policy, Space, call_in_blocks, steady_block
 from rido.policies.functions import function_name, function_parameters
-from rido.policies.observations import count, leaves, stack, take
+from rido.policies.observations import count, leaves, stack, stack_alike, take
 from rido.policies.tensors import as_arrays, call_module, evaluation_mode, is_module, sampling_from
 from rido.record.fingerprint import identify
 
@@ -60,6 +60,16 @@ class RecurrentPolicy(Policy):
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         """Compute the first action of each trajectory."""
         return self.step(observations, [None] * len(generators), generators)[0]
+
+    def begin(self, generator: Any) -> Actor:
+        states = [None]
+
+        def act(observation: Any) -> Any:
+            nonlocal states
+            actions, states = self.step(stack_alike([observation]), states, [generator])
+            return actions[0]
+
+        return act
 
     def step(self, observations: Any, states: Sequence[Any], generators: Generators) -> tuple[NDArray[Any], list[Any]]:
         """Compute actions and the next states.

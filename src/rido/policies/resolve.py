@@ -21,6 +21,7 @@ from rido.policies.untrusted import UntrustedFileError
 
 _SHIPPED = Path(__file__).parent / "shipped"
 _PREFIX = "rido:"  # of the names of shipped agents
+_PREFIXES = (_PREFIX, hub.PREFIX)
 
 
 def resolve_policy(
@@ -60,12 +61,7 @@ def resolve_policy(
     Returns:
         The policy.
     """
-    if (
-        isinstance(policy, str)
-        and ":" in policy
-        and not policy.startswith((_PREFIX, hub.PREFIX))
-        and not is_path(policy)
-    ):
+    if isinstance(policy, str) and ":" in policy and not (policy.startswith(_PREFIXES) or is_path(policy)):
         policy = import_attribute("policy", policy)
     if isinstance(policy, Policy):
         return policy
@@ -138,7 +134,7 @@ def is_path(policy: Any) -> bool:
     """Whether a policy is given by the path of its file."""
     if not isinstance(policy, str):
         return isinstance(policy, Path)
-    if policy == "random" or policy.startswith((_PREFIX, hub.PREFIX)):
+    if policy == "random" or policy.startswith(_PREFIXES):
         return False
     return is_agent_file(policy)
 

@@ -38,7 +38,6 @@ from numpy.typing import NDArray
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, TakesBatchesError
 from rido.policies.observations import leaves, stack, take
-from rido.policies.recurrent import RecurrentPolicy
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.repeatability import GlobalState, copied
 
@@ -246,20 +245,13 @@ def _step(envs: Environments, policy: Policy, busy: list[int], plays: dict[int, 
 
 def _act(envs: Environments, policy: Policy, play: Play, observation: Any) -> Any:
     """Returns the action of one observation, as the environment gets it."""
-    if policy.in_sequence:
-        if play.state is None:
-            play.state = cloudpickle.loads(cloudpickle.dumps(envs.action_space))
-            play.state.seed(play.seed % 2**31)
-        return play.state.sample()
-    if play.state is None:
-        play.state = [None], np.random.default_rng([play.seed, 1])
-    states, generator = play.state
-    if isinstance(policy, RecurrentPolicy):
-        actions, states = policy.step(observation, states, [generator])
-        play.state = states, generator
-    else:
-        actions = policy(take(observation, np.zeros(1, dtype=np.intp)), [generator])
-    return policy.executed(actions)[0]
+    if play.state is None and policy.in_sequence:
+        space = cloudpickle.loads(cloudpickle.dumps(envs.action_space))
+        space.seed(play.seed % 2**31)
+        play.state = lambda _: space.sample()
+    elif play.state is None:
+        play.state = policy.begin(np.random.default_rng([play.seed, 1]))
+    return play.state(take(observation, 0))
 
 
 def mixes_rows(policy: Policy, seen: Sequence[Any]) -> bool:
