@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 
 import rido
-from rido.evaluation import collector
+from rido.evaluation import source
 from rido.simulators.base import Observed
 
 FOLDER = Path(__file__).parent / "record" / "earlier"
@@ -93,7 +93,7 @@ def told(found):
 def write(folder):
     folder.mkdir(exist_ok=True)
     results = {}
-    with patch.object(collector, "_PIECE_SECONDS", 1e-6):
+    with patch.object(source, "_PIECE_SECONDS", 1e-6):
         for name, call in CALLS.items():
             path = folder / f"{name}.rido"
             if name == "stopped":

@@ -14,14 +14,21 @@ from typing import Any
 from rido.comparison.compare import make_lineup
 from rido.core.trajectories import Trajectories
 from rido.evaluation.progress import Progress
+from rido.evaluation.source import Live
 from rido.record.fingerprint import identify
-from rido.record.records import NOTES, SUITE_TASK
+from rido.record.header import SuiteHeader
+from rido.record.records import NOTES
 from rido.record.runfile import RunFile
-from rido.simulators.base import SimulationError, describe, refuse_memory, trajectory_seeds
+from rido.simulators.base import SimulationError, describe, refuse_components, refuse_memory, trajectory_seeds
 from rido.simulators.identity import engine, environment_fingerprint, environment_name
 from rido.suite.leaderboard import Task
 from rido.suite.race import Request
 from rido.suite.trajectory_store import TrajectoryStore
+
+_NAMED = (  # settings whose digest is part of the name of a file
+    *("suite task", "policy", "environment", "simulator", "environment_fingerprint", "policy_fingerprint"),
+    *("env_kwargs", "horizon", "deterministic", "seed"),
+)
 
 
 class OpenTask:
@@ -95,29 +102,29 @@ class OpenTask:
         return list(dict.fromkeys(f"{self._name}: {remark}" for remarks in found for remark in remarks))
 
     def _open(self, policy: str, opening: ExitStack) -> TrajectoryStore:
-        able = describe(self._lineup.simulator(policy))
-        refuse_memory(self._lineup.simulator(policy), policy)
-        record = None
+        running = self._lineup.simulator(policy)
+        able, record = describe(running), None
+        refuse_memory(running, policy)
+        refuse_components(running, "a suite")
         if self._folder is not None:
-            env = self._task.env
-            identity = {
-                SUITE_TASK: self._name,
-                "policy": policy,
-                "environment": environment_name(env),
-                "simulator": engine(self._lineup.simulator(policy)),
-                "environment_fingerprint": environment_fingerprint(env),
-                "policy_fingerprint": identify("policy", able.load_policy()),
-                "env_kwargs": repr(dict(self._task.env_kwargs)),
-                "horizon": self._task.steps,
-                "deterministic": self._deterministic,
-                "seed": self._entropy,
-            }
+            header = SuiteHeader(
+                task=self._name,
+                policy=policy,
+                environment=environment_name(self._task.env),
+                simulator=engine(running),
+                environment_fingerprint=environment_fingerprint(self._task.env),
+                policy_fingerprint=identify("policy", able.load_policy()),
+                env_kwargs=repr(dict(self._task.env_kwargs)),
+                horizon=self._task.steps,
+                deterministic=self._deterministic,
+                seed=self._entropy,
+            )
             Path(self._folder).mkdir(parents=True, exist_ok=True)
-            record = RunFile(Path(self._folder) / _file_name(self._name, policy, identity), identity)
-            opening.callback(record.close)
+            record = opening.enter_context(RunFile(Path(self._folder) / _file_name(header), header))
             self._records[policy] = record
-            self._notes[policy] = list(record.configuration.get(NOTES, []))
-        store = TrajectoryStore(partial(self._lineup.simulator, policy), entropy=self._entropy, record=record)
+            self._notes[policy] = list(record.state(NOTES, []))
+        process: dict[str, Any] = dict(horizon=self._task.steps, gamma=self._task.gamma)
+        store = TrajectoryStore(Live(partial(self._lineup.simulator, policy), self._entropy, **process), record=record)
         if not store.recorded:
             draws = able.policy is not None and not able.policy.reproducible
             notes = [f"{policy} draws random numbers that the seed does not control"] if draws else []
@@ -126,13 +133,15 @@ class OpenTask:
         return store
 
     def _remember(self, policy: str, notes: Sequence[str]) -> None:
-        if new := [note for note in notes if note not in self._notes[policy]]:
-            self._notes[policy] += dict.fromkeys(new)
-            if policy in self._records:
-                self._records[policy].add_notes(new)
+        self._notes[policy] = list(dict.fromkeys([*self._notes[policy], *notes]))
+        if policy in self._records:
+            self._records[policy].note(NOTES, notes)
 
 
-def _file_name(task: str, policy: str, identity: Mapping[str, Any]) -> str:
-    digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=6).hexdigest()
-    readable = re.sub(r"[^A-Za-z0-9.]+", "-", f"{task} {policy}").strip("-.")[:80]
+def _file_name(header: SuiteHeader) -> str:
+    """Returns a name with a digest of the settings, by which files of earlier versions are found too."""
+    found = {**header.to_json(), "suite task": header.task}
+    identity = json.dumps({name: found[name] for name in _NAMED}, sort_keys=True)
+    digest = hashlib.blake2b(identity.encode(), digest_size=6).hexdigest()
+    readable = re.sub(r"[^A-Za-z0-9.]+", "-", f"{header.task} {header.policy}").strip("-.")[:80]
     return f"{readable}-{digest}.rido"
