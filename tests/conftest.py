@@ -35,6 +35,7 @@ _LONGEST = (
 # What --listed-skips, which `make test` gives, allows to be skipped; any other test that is skipped is run nowhere.
 _SKIPS = {
     "no trained agents at": "the agents lie beside the repository, and are no part of it",
+    "no recorded episodes in": "the banks lie beside the repository too",
     "a browser is missing": "installing one needs apt and root",
 }
 
@@ -66,6 +67,16 @@ def agents_dir() -> Path:
     folder = Path(os.environ.get("RIDO_AGENTS", beside))
     if not folder.is_dir():
         pytest.skip(f"no trained agents at {folder}; set RIDO_AGENTS to their folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def banks_dir() -> Path:
+    """Folder of recorded episodes: RIDO_BANKS, or shared/banks beside the repository."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "banks"
+    folder = Path(os.environ.get("RIDO_BANKS", beside))
+    if not folder.is_dir():
+        pytest.skip(f"no recorded episodes in {folder}; set RIDO_BANKS to their folder")
     return folder
 
 

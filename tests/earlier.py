@@ -15,7 +15,7 @@ from rido.evaluation import source
 from rido.simulators.base import Observed
 
 FOLDER = Path(__file__).parent / "record" / "earlier"
-SETTINGS = dict(gamma=0.9, horizon=12, seed=3, progress=False)
+SETTINGS = dict(gamma=0.9, horizon=12, seed=3, progress=False, strategy="uniform")  # its plans stay what they were
 
 
 class Drawn:
@@ -76,6 +76,7 @@ def race(path):
 
 CALLS = {
     "plain": run,
+    "adaptive": partial(run, strategy="adaptive"),
     "stopped": run,
     "extended": extended,
     "critic": partial(run, critic=Value(), max_resets=40),
@@ -98,7 +99,8 @@ def write(folder):
             path = folder / f"{name}.rido"
             if name == "stopped":
                 try:
-                    run(path, simulator=Drawn(6))
+                    run(path, budget=240)
+                    run(path, simulator=Drawn(3))
                 except KeyboardInterrupt:
                     continue
             results[name] = told(call(path))

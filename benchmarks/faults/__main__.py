@@ -9,6 +9,7 @@ from pathlib import Path
 
 import commands
 import extremes
+import interrupts
 import kills
 import misbehaviour
 import remote
@@ -35,6 +36,11 @@ SECTIONS = {
         lambda: kills.run(200, SEED),
     ),
     "commands": ("Command lines", "5,000 fuzzed command lines.", lambda: commands.run(5000, SEED)),
+    "interrupts": (
+        "Interrupts",
+        "40 interrupts (Ctrl-C, SIGTERM) from the interpreter's start on: status 130, one line, no process left.",
+        lambda: interrupts.run(40, SEED),
+    ),
     "environments": (
         "Environments, policies and critics",
         "100 that misbehave (hang, crash, exit, print, wrong types, NaN, changes in place), workers 1 and 2, Ray.",

@@ -1,21 +1,14 @@
 """benchmarks/races.py in its short form, on three pairs of recorded agents."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-BANKS = ROOT.parent / "shared" / "banks"
 
 
-def test_the_study_of_recorded_agents_runs_and_goes_on_where_it_stopped(tmp_path):
+def test_the_study_of_recorded_agents_runs_and_goes_on_where_it_stopped(banks_dir, tmp_path):
     """Equal pairs are undecided or wrong; one race in ten may be wrong, more than 3 of 10 have 0.1% if it is 5%."""
-    folder = Path(os.environ.get("RIDO_BANKS", BANKS))
-    if not folder.is_dir():
-        pytest.skip(f"no recorded episodes in {folder}: set RIDO_BANKS")
     page = tmp_path / "races.md"
     study = [sys.executable, ROOT / "benchmarks/races.py", "--quick", "--output", page, "--cells", tmp_path]
     made = [subprocess.run(study, capture_output=True, text=True, check=True).stdout for _ in range(2)]

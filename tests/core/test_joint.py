@@ -118,7 +118,7 @@ def test_a_strategy_plans_for_what_it_serves():
     spent = {}
     for name, metric in {"early": [0.0, 1.0], "late": [1.0, 0.0]}.items():
         rng, strategy = np.random.default_rng(4), rido.Adaptive(horizon=20, budget=4000, gamma=1.0)
-        strategy.serve(metric, leading=1)
+        strategy.set_objective(metric, leading=1)
         while (schedule := strategy.ask()) is not None:
             rewards = np.zeros((schedule.trajectories, 20, 2))
             rewards[:, -1, 0], rewards[:, 0, 1] = rng.normal(size=(2, schedule.trajectories))

@@ -88,7 +88,7 @@ def test_strategies_plan_from_sums_what_they_plan_from_rewards(make):
     assert other.spent == pytest.approx(one.spent, abs=12)
     assert other.estimate().standard_error == pytest.approx(one.estimate().standard_error, rel=0.2)
     with pytest.raises(ValueError, match="the rewards were not told, only summaries of them"):
-        other.state()
+        other.collected()
 
 
 def test_moments_of_nothing_say_so():

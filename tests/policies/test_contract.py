@@ -1,10 +1,14 @@
 """What every policy promises to a simulator, over every kind of policy that a user may pass."""
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from agentfiles import agent_file
 from rido.policies.base import Policy
+from rido.policies.loaders import LOADERS
 from rido.simulators.base import describe
 from rido.simulators.gymnasium import GymnasiumSimulator
 
@@ -90,18 +94,6 @@ def soft_actor(folder):
     return sb3.SAC("MlpPolicy", ENV, seed=0, device="cpu", buffer_size=10)
 
 
-def sb3_zip(folder):
-    agent(folder).save(folder / "agent.zip")
-    return folder / "agent.zip"
-
-
-def npz(folder):
-    from rido.policies.export import export
-
-    export(agent(folder)).save(folder / "agent.npz")
-    return folder / "agent.npz"
-
-
 POLICIES = {
     "function": lambda folder: network,
     "function, row by row": lambda folder: linear,
@@ -117,12 +109,11 @@ POLICIES = {
     "module:attribute": lambda folder: f"{__name__}:network",
     "SB3 model": agent,
     "SB3 model with Q": soft_actor,
-    "SB3 zip": sb3_zip,
-    "npz": npz,
-    "npz as text": lambda folder: str(npz(folder)),
     "shipped": lambda folder: "rido:pendulum",
+    **{suffix: partial(agent_file, suffix=suffix) for suffix in LOADERS},
+    "path as text": lambda folder: str(agent_file(folder, ".npz")),
 }
-VALUED = ("SB3 model", "SB3 model with Q", "SB3 zip", "npz", "npz as text", "shipped")
+VALUED = ("SB3 model", "SB3 model with Q", "shipped", ".zip", ".npz", "path as text")
 
 
 @pytest.fixture(params=POLICIES)

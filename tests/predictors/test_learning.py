@@ -1,5 +1,6 @@
 """Critics that keep learning: the regression, the combination, and what they promise."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -303,12 +304,17 @@ def test_teams_with_the_same_critic_have_the_error_of_teams_without():
     for cross_fitted in (False, True):
         strategy = rido.Adaptive(horizon=10, budget=400, gamma=0.9, settings={"learning_pilot": 1.0})
         strategy.divide(cross_fitted=cross_fitted)
-        schedule = strategy.ask()
-        strategy.tell(rido.Trajectories(rewards[: schedule.trajectories], schedule.lengths))
-        separate = strategy.estimate().standard_error
-        strategy.follow(strategy._groups, same_means=True)
+        strategy.ask()
+        lengths, teams = strategy.planned
+        batch, signal = rido.Trajectories(rewards[: lengths.size], lengths), []
+        for team in range(strategy.division.groups):
+            signal.append(rido.RewardMoments(10, gamma=0.9))
+            signal[-1].update(batch.select(teams == team))
+        separate = copy.deepcopy(strategy)
+        strategy.tell(batch, signal=signal, same_means=True)
         errors.append(strategy.estimate().standard_error)
-    assert errors[0] == errors[1] != separate
+        separate.tell(batch, signal=signal, same_means=False)
+    assert errors[0] == errors[1] != separate.estimate().standard_error
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "rido", "adaptive"])

@@ -5,7 +5,7 @@ import pytest
 
 from helpers import run
 from processes import autoregressive, first_step, last_step
-from rido import Rido, Schedule, allocate
+from rido import Rido, Schedule, Trajectories, allocate
 from rido.core.allocation import round_down_and_fill, tie_negative_tail
 
 
@@ -20,9 +20,7 @@ def test_rounds_are_those_of_algorithm_1():
 def test_each_batch_is_optimal_for_the_papers_estimates_alone():
     strategy = Rido(horizon=10, budget=400, gamma=0.9, batch=100, beta=5.0, reward_range=(-10, 20))
     rng = np.random.default_rng(1)
-    run(one_round := Rido(horizon=10, budget=100, gamma=0.9, batch=100), autoregressive, rng)
-    strategy.ask()
-    strategy.restore(one_round.state())
+    strategy.tell(Trajectories(autoregressive(rng, strategy.ask().trajectories, 10), strategy.ask().lengths))
     weights = strategy.moments.weights("paper", beta=5.0, reward_range=(-10, 20))
     expected = round_down_and_fill(allocate(tie_negative_tail(weights), 100), 100)
     np.testing.assert_array_equal(strategy.ask().counts, expected)

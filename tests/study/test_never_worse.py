@@ -6,9 +6,7 @@ import zoo
 
 
 @pytest.fixture(scope="module")
-def cells(tmp_path_factory):
-    if not all((zoo.BANKS / f"{name}.npz").is_file() for name in zoo.QUICK):
-        pytest.skip(f"no banks in {zoo.BANKS}; set RIDO_BANKS to their folder")
+def cells(banks_dir, tmp_path_factory):
     output = tmp_path_factory.mktemp("results") / "zoo.md"
     zoo.main(["--quick", "--output", str(output)])
     assert "nan" not in output.read_text() and output.with_suffix(".png").stat().st_size > 10_000

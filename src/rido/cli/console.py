@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from rido.core._path import INTERRUPTED, stop
 from rido.core.extras import missing_package
+from rido.policies.loaders import code_needed
 from rido.policies.resolve import is_path
-from rido.policies.sb3_zip import code_needed
 from rido.policies.untrusted import UntrustedFileError
 from rido.simulators.base import SimulationError
 
@@ -199,9 +199,7 @@ def may_run_code(policy: str | None, trust: bool) -> bool:
     """
     if trust or os.environ.get("RIDO_TRUST") == "1":
         return True
-    if policy is None or not is_path(policy) or policy.endswith((".npz", ".onnx")):
-        return False
-    needed = code_needed(policy)
+    needed = code_needed(policy) if policy is not None and is_path(policy) else None
     if needed is None:
         return False
     if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(f"rido: {needed}. Run it?", err=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib import import_module, metadata
 from pathlib import Path
+from typing import Any
 
 _INSTALL = {  # by the name under which it is imported
     "ale_py": "ale-py",
@@ -37,6 +38,18 @@ def missing_package(error: Exception) -> str:
     name = getattr(error, "name", None)
     known = isinstance(error, ModuleNotFoundError) and name in _INSTALL
     return f"{name} is not installed: pip install {_INSTALL[str(name)]}" if known else str(error)
+
+
+def import_extra(what: str, module: str, extra: str) -> Any:
+    """Imports a module of an extra that something needs.
+
+    Raises:
+        ImportError: It is not installed; the message has the line that installs it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f'{what} needs {module.partition(".")[0]}: pip install "rido[{extra}]"') from error
 
 
 def import_package_of(env_id: str) -> None:

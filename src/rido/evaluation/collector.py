@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.moments import Moments
-from rido.core.reward_moments import RewardMoments
 from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
-from rido.core.summaries import Summary, SummedMoments
+from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.components import Components
 from rido.evaluation.progress import Progress
@@ -37,8 +33,6 @@ class Collector:
 
     Args:
         source: where they come from.
-        horizon: number of time steps.
-        gamma: discount factor.
         bar: shows the progress.
         reward_range: lowest and highest possible reward; another one is an error.
         components: what is estimated of rewards with several components or discounts.
@@ -47,7 +41,6 @@ class Collector:
         source: where trajectories come from.
         round: number of the present round.
         critic: the control variate of what is collected from now on; None for plain rewards.
-        plain: moments of the rewards themselves, where there is a critic.
         trajectories: trajectories collected.
         transitions: transitions that they took.
         seconds: time that collecting took, recorded pieces included.
@@ -61,39 +54,41 @@ class Collector:
         self,
         source: Source,
         *,
-        horizon: int,
-        gamma: float,
         bar: Progress,
         reward_range: tuple[float, float] | None = None,
         components: Components | None = None,
     ) -> None:
         self.source = source
-        self._process: dict[str, Any] = {"horizon": horizon, "gamma": gamma}
         self._bar = bar
         self._reward_range = reward_range
         self._components = components
         self.critic: Critic | None = None
-        self.plain: Moments | None = None
         self._starts: list[NDArray[np.float64]] = []
         self._reset_starts: NDArray[np.float64] | None = None
         self.round = self.trajectories = self.transitions = self.resets = 0
         self.seconds = self.reset_seconds = self.busy_seconds = 0.0
         self.latest = (0, 0.0)
 
-    def collect(self, lengths: NDArray[np.int64], groups: NDArray[np.int64]) -> Trajectories:
-        """Returns trajectories of these lengths: their signal if there is a critic, else their rewards.
+    def collect(
+        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], *, room: int
+    ) -> tuple[Trajectories, Trajectories | None]:
+        """Returns trajectories of these lengths, and their signal if there is a critic.
 
         Args:
             lengths: of the trajectories.
             groups: the replicate that each of them belongs to, where starts are Sobol points.
+            room: transitions that they may take; those that it does not pay for are left out.
         """
-        pieces = self._pieces(lengths, groups)
+        pieces = self._pieces(lengths, groups, room)
         self._starts += [piece.starts for piece in pieces if piece.starts is not None]
-        return concatenate([piece.trajectories if piece.signal is None else piece.signal for piece in pieces])
+        signals = [piece.signal for piece in pieces if piece.signal is not None]
+        return concatenate([piece.trajectories for piece in pieces]), concatenate(signals) if signals else None
 
-    def observe(self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor) -> Sample:
+    def observe(
+        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor, *, room: int
+    ) -> Sample:
         """Returns trajectories of these lengths with the features that critics learn from."""
-        pieces = self._pieces(lengths, groups, extractor)
+        pieces = self._pieces(lengths, groups, room, extractor)
         features = np.concatenate([piece.features for piece in pieces if piece.features is not None])
         return Sample(
             concatenate([piece.trajectories for piece in pieces]),
@@ -102,8 +97,8 @@ class Collector:
             features[:, -1] if extractor.judges else None,
         )
 
-    def summarise(self, schedule: Schedule, whole: int | None) -> Summary:
-        """Collects a schedule and returns sums over its signal if there is a critic, else over its rewards."""
+    def summarise(self, schedule: Schedule, whole: int | None) -> tuple[Summary, Summary | None]:
+        """Collects a schedule; returns sums over its rewards, and over their signal if there is a critic."""
         assert isinstance(self.source, Live)
         started = time.perf_counter()
         found = self.source.summarise(schedule, self.trajectories, self.critic, whole)
@@ -111,9 +106,9 @@ class Collector:
             self._starts.append(found.starts)
         seconds = time.perf_counter() - started
         self._bar.advance(found.rewards.transitions)
-        self._take_in([found.rewards], schedule.trajectories, seconds, learns=self.critic is not None)
+        self._count(schedule.trajectories, found.rewards.transitions, seconds)
         self.busy_seconds += seconds
-        return found.rewards if found.signal is None else found.signal
+        return found.rewards, found.signal
 
     def begin_learning(self, extractor: FeatureExtractor, *, resets: int) -> float:
         """Notes what critics will learn from; returns the independent starts that their expectation will come from.
@@ -177,35 +172,32 @@ class Collector:
         error = scaled_number(error, -unit)
         wanted = most if error**2 == 0 else min(most, spread * (1 - share) / share / error**2)
         count = int(min(max(wanted, _FEWEST_RESETS), most))
-        if not self.source.takes_points or isinstance(self.plain, SummedMoments) or count < 2 * RESET_REPLICATES:
+        if not self.source.takes_points or self.source.sums or count < 2 * RESET_REPLICATES:
             return count, 0
         return min(count, _MOST_SOBOL_RESETS) // RESET_REPLICATES * RESET_REPLICATES, RESET_REPLICATES
 
     def _pieces(
-        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor | None = None
+        self,
+        lengths: NDArray[np.int64],
+        groups: NDArray[np.int64],
+        room: int,
+        extractor: FeatureExtractor | None = None,
     ) -> list[Piece]:
-        started = time.perf_counter()
+        started, edges = time.perf_counter(), self._reward_range
         request = Request(self.round, self.trajectories, lengths, groups, self.critic, extractor)
-        edges = self._reward_range
         check = None if edges is None else partial(check_rewards, reward_range=edges)
-        pieces = collect(self.source, request, self._bar, check)
+        pieces = collect(self.source, request, self._bar, room=room, check=check)
         self.busy_seconds += time.perf_counter() - started
         if self._components is not None:
             pieces = [replace(piece, trajectories=self._components.columns(piece.trajectories)) for piece in pieces]
-        learns = self.critic is not None or extractor is not None
+        parts = [piece.trajectories for piece in pieces]
         seconds = sum(piece.seconds for piece in pieces)
-        self._take_in([piece.trajectories for piece in pieces], lengths.size, seconds, learns=learns)
+        self._count(sum(map(len, parts)), sum(part.transitions for part in parts), seconds)
         return pieces
 
-    def _take_in(self, parts: Sequence[Any], trajectories: int, seconds: float, *, learns: bool) -> None:
+    def _count(self, trajectories: int, transitions: int, seconds: float) -> None:
         """Counts what a round took; of a round that a recorded run did not finish, nothing is counted."""
-        taken = sum(part.transitions for part in parts)
-        self.latest = taken, seconds
+        self.latest = transitions, seconds
         self.trajectories += trajectories
-        self.transitions += taken
+        self.transitions += transitions
         self.seconds += seconds
-        if learns:
-            if self.plain is None:
-                self.plain = (SummedMoments if isinstance(parts[0], Summary) else RewardMoments)(**self._process)
-            for part in parts:
-                self.plain.update(part)

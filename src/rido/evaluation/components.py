@@ -113,7 +113,7 @@ class Components:
     def serve(self, strategy: Strategy) -> None:
         """Tells a strategy what its plans are to serve."""
         one_hot = [float(column == self.leading) for column in range(len(self.labels))]
-        strategy.serve("scaled" if self.plan_for == ALL else one_hot, self.leading)
+        strategy.set_objective("scaled" if self.plan_for == ALL else one_hot, self.leading)
 
     def columns(self, batch: Trajectories) -> Trajectories:
         """Returns trajectories with all columns, given those with the components that were collected."""

@@ -24,7 +24,7 @@ from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.factory import SimulatorName
 from rido.simulators.identity import environment_name, identities
 from rido.simulators.sobol import Starts, refuse_without_points
-from rido.strategies import Adaptive, Strategy
+from rido.strategies import Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
 CriticName = Literal["policy", "fit", "auto"]
@@ -185,7 +185,9 @@ def evaluate(
             given = "a critic, which is a value function of the reward alone" if critic is not None else "reward_range"
             raise ValueError(f"components, vector rewards and several gamma must come without {given}")
         able, control, on_device = describe(running), critic, critic is None
-        if isinstance(settings, Adaptive) and able.in_time_of_one and not settings.lockstep:
+        known = settings.options if isinstance(settings, Strategy) else {}
+        accepts = settings.accepts if isinstance(settings, Strategy) else frozenset()
+        if "lockstep" in accepts and able.in_time_of_one and not known.get("lockstep"):
             chosen = partial(chosen, lockstep=able.in_time_of_one)
         if able.remembers():
             if until is not None:
@@ -205,12 +207,12 @@ def evaluate(
                 budget=budget,
             )
             size = timing.first_budget(horizon)
-            if isinstance(settings, Adaptive) and settings.reset_price == 0:
+            if "reset_price" in accepts and not known.get("reset_price"):
                 chosen = partial(chosen, reset_price=timing.costs.reset_price)
         first = chosen(horizon=horizon, budget=size, gamma=gamma)
         goals = [Goal.of(first)] if time_budget is not None else all_goals(run, first)
         if len(goals) > 1:  # a run that is extended is replayed from its beginning
-            if isinstance(settings, Adaptive) and settings.extendable:
+            if "until" in accepts:
                 chosen = partial(chosen, until=goals[0].until)
             first = chosen(horizon=horizon, budget=goals[0].budget, gamma=gamma)
         if starts == "sobol":
@@ -296,15 +298,15 @@ def _resolve_strategy(
         checks.function("strategy", strategy)
     elif strategy.begun:
         raise ValueError("strategy must leave horizon, budget and gamma to evaluate(), got one that has them")
-    if isinstance(strategy, Adaptive):
+    if isinstance(strategy, Strategy) and "until" in strategy.accepts:
         if until is not None and strategy.until is not None:
             raise ValueError(f"until must be given once, got {until!r} and the strategy's {strategy.until!r}")
         until = strategy.until if until is None else until
         if until is not None:
             # Resets for a critic come last, and add their share to the variance.
             share = RESET_SHARE if has_critic else 0.0
-            strategy = Adaptive(**{**strategy.options, "until": until * math.sqrt(1 - share)})
+            strategy = strategy.changed(until=until * math.sqrt(1 - share))
     elif until is not None:
         name = type(strategy).__name__.lower() if isinstance(strategy, Strategy) else strategy
-        raise ValueError(f"until must come with strategy 'adaptive', got {name!r}")
+        raise ValueError(f"until works only with strategy 'adaptive' or your own that accepts it, not {name!r}")
     return strategy, until

@@ -14,9 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
 from rido.evaluation.collector import Collector
@@ -32,7 +29,7 @@ from rido.record.header import EvaluationHeader
 from rido.record.runfile import RunFile
 from rido.simulators.base import Simulator, describe
 from rido.simulators.sobol import check_seeds
-from rido.strategies import Adaptive, Strategy
+from rido.strategies import Strategy
 from rido.strategies.diagnostics import width_warnings
 
 _LEARNING = 10  # full-length trajectories that a budget must pay for before "auto" fits a critic
@@ -155,7 +152,7 @@ def _header(task: Task, choice: CriticChoice, **configuration: Any) -> Evaluatio
     strategy, timing, resets = task.strategy, task.timing, choice.name != "none"
     return EvaluationHeader(
         **configuration,
-        strategy=type(strategy).__name__.lower(),
+        strategy=strategy.name,
         horizon=strategy.horizon,
         time_budget=None if timing is None else timing.seconds,
         budget=task.goals[0].budget if timing is None else timing.budget,
@@ -224,9 +221,8 @@ def run_from(
     """
     planning = -time.perf_counter()
     history: list[tuple[int, Estimate]] | None = [] if wants_history else None
-    process: dict[str, Any] = dict(horizon=task.strategy.horizon, gamma=task.strategy.gamma)
     with Progress(task.goals[-1].budget, shown=task.progress) as bar:
-        collector = Collector(source, **process, bar=bar, reward_range=task.reward_range, components=task.components)
+        collector = Collector(source, bar=bar, reward_range=task.reward_range, components=task.components)
         strategy, complete = _spend(task, choice, collector, bar, history)
     estimate, guaranteed = strategy.estimate(), None
     if task.reward_range is not None:
@@ -236,10 +232,10 @@ def run_from(
         estimate = _with_starts(estimate, collector)
         if history:
             history[-1] = (history[-1][0], estimate)
-    plain = leading_moments(collector.plain or strategy.moments, task.components)
+    plain = leading_moments(strategy.reward_moments(), task.components)
     joint, returns = None, None
     if collector.critic is None and not task.sobol and not task.summing:
-        returns = full_length_returns(strategy.collected(), **process, components=task.components)
+        returns = full_length_returns(strategy.collected(), strategy.horizon, strategy.gamma, task.components)
     if task.components is not None:
         joint = task.components.joint(strategy.joint(), estimate)
         estimate = joint.estimates[task.components.leading]
@@ -251,7 +247,7 @@ def run_from(
         transitions=before + collector.transitions + math.ceil(collector.resets * task.reset_cost),
         trajectories=collector.trajectories,
         **uniform_transitions(plain, estimate),
-        strategy=type(strategy).__name__.lower(),
+        strategy=strategy.name,
         starts="sobol" if task.sobol else "random",
         environment=environment,
         policy=policy,
@@ -300,10 +296,21 @@ def _spend(
                 parts, whole = strategy.parts, None
                 if strategy.spent and strategy.spent + schedule.transitions >= _LAST * strategy.budget:
                     whole = -(-strategy.budget // (strategy.horizon * len(parts)))
-                strategy.tell([collector.summarise(part, whole) for part in parts])
+                sums = [collector.summarise(part, whole) for part in parts]
+                signals = [signal for _, signal in sums if signal is not None]
+                strategy.tell([rewards for rewards, _ in sums], signal=signals or None)
             else:
                 _check_memory(schedule, 1 if task.components is None else len(task.components.labels))
-                _collect(strategy, collector, schedule.lengths, choice, learner)
+                lengths, groups = strategy.planned
+                room = strategy.budget - strategy.spent
+                if learner is not None and choice.extractor is not None:
+                    sample = collector.observe(lengths, groups, choice.extractor, room=room)
+                    learner.add(sample, groups[: len(sample.trajectories)])
+                    strategy.tell(sample.trajectories, signal=learner.learn(), same_means=learner.same_critics)
+                    collector.use(learner)
+                else:
+                    rewards, signal = collector.collect(lengths, groups, room=room)
+                    strategy.tell(rewards, signal=signal)
             if strategy.spent > spent:
                 spent = strategy.spent
                 if bar.shown or history is not None:
@@ -328,29 +335,10 @@ def _ask(task: Task, strategy: Strategy, collector: Collector, goals: deque[Goal
     while schedule is None and goals:
         goal = goals.popleft()
         strategy.change_budget(goal.budget)
-        if isinstance(strategy, Adaptive) and goal.until is not None:
+        if goal.until is not None:
             strategy.change_until(goal.until)
         schedule = strategy.ask()
     return schedule
-
-
-def _collect(
-    strategy: Strategy,
-    collector: Collector,
-    lengths: NDArray[np.int64],
-    choice: CriticChoice,
-    learner: Learner | None,
-) -> None:
-    """Collects trajectories and tells the strategy of them."""
-    groups = strategy.dealt(lengths)
-    if learner is None or choice.extractor is None:
-        strategy.tell(collector.collect(lengths, groups))
-        return
-    sample = collector.observe(lengths, groups, choice.extractor)
-    strategy.tell(sample.trajectories)
-    learner.add(sample, groups)
-    strategy.follow(learner.learn(), same_means=learner.same_critics)
-    collector.use(learner)
 
 
 def _reset(task: Task, collector: Collector, error: float) -> bool:

@@ -33,6 +33,7 @@ from rido.record.header import EvaluationHeader
 from rido.record.records import Piece
 from rido.record.runfile import RunFile
 from rido.strategies import Oracle, Strategy
+from rido.strategies.base import Order
 from rido.strategies.division import Division
 from rido.strategies.names import STRATEGIES
 
@@ -76,7 +77,14 @@ class Followed(Strategy):
         return super()._division(replicated=False, cross_fitted=cross_fitted)
 
     def _plan(self, left: int) -> Schedule | None:
-        return Schedule(count_reached(self._batches.popleft(), self.horizon)) if self._batches else None
+        if not self._batches:
+            return None
+        self._lengths = self._batches.popleft()
+        return Schedule(count_reached(self._lengths, self.horizon))
+
+    @property
+    def planned(self) -> Order:
+        return self._lengths, self._groups_of(self._lengths, self._parts)
 
     def warnings(self) -> tuple[str, ...]:
         if not (self._cut or self._told_apart):

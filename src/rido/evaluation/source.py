@@ -85,6 +85,15 @@ class Request:
     critic: Critic | None = None
     extractor: FeatureExtractor | None = None
 
+    @property
+    def planned(self) -> Counts:
+        """Transitions that the first trajectories take at most, for each number of them."""
+        return np.cumsum(self.lengths)
+
+    def until(self, count: int) -> Request:
+        """Returns the first of them."""
+        return replace(self, lengths=self.lengths[:count], groups=self.groups[:count])
+
     def after(self, done: int) -> Request:
         """Returns what is left of it when some are there."""
         return replace(self, first=self.first + done, lengths=self.lengths[done:], groups=self.groups[done:])
@@ -112,6 +121,7 @@ class Source(Protocol):
     """Where the loop gets pieces of a run."""
 
     takes_points: bool
+    sums: bool
 
     def next(self, request: Request) -> Piece:
         """Returns the first of these trajectories, as many as make a piece."""
@@ -160,6 +170,7 @@ class Live:
 
     Attributes:
         takes_points: whether points can decide where trajectories start.
+        sums: whether it has returned sums instead of rewards.
     """
 
     def __init__(
@@ -175,6 +186,7 @@ class Live:
         doubts: Sequence[str] = (),
     ) -> None:
         able = describe(simulator())
+        self.sums = False
         self.takes_points = able.takes_points
         self._simulator, self._entropy = simulator, entropy
         self._horizon, self._gamma = horizon, gamma
@@ -217,7 +229,7 @@ class Live:
     def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
         """Resets, and returns the critic's values of first observations and the seconds that it took."""
         started, count, simulator = time.perf_counter(), replicates.size, self._simulator()
-        if self._summarised is not None:
+        if self.sums:
             assert isinstance(simulator, SummarisingSimulator)
             found = simulator.start_values(seed_source(self._entropy, _RESET_STREAM), first, count, critic)
             return found, time.perf_counter() - started
@@ -233,6 +245,7 @@ class Live:
         simulator = self._simulator()
         assert isinstance(simulator, SummarisingSimulator)
         known: dict[str, Any] = dict(critic=critic, before=self._summarised, whole=whole)
+        self.sums = True
         try:
             self._summarised = simulator.summarise(schedule, seed_source(self._entropy), first, **known)
         except SimulationError as error:
@@ -241,7 +254,7 @@ class Live:
 
     def reset_batch(self) -> int:
         """Returns how many resets make a batch."""
-        return _RESETS if self._summarised is None else self._simulator().num_envs
+        return self._simulator().num_envs if self.sums else _RESETS
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
         """Nothing was decided before."""
@@ -296,7 +309,7 @@ class Recorded:
         pieces: recorded pieces that are still to come, where several sources share them.
     """
 
-    takes_points = False
+    takes_points = sums = False
 
     def __init__(self, file: RunFile, pieces: deque[Piece] | None = None) -> None:
         self._file = file
@@ -402,23 +415,33 @@ class Resumed(Recorded):
 
 
 def collect(
-    source: Source, request: Request, bar: Progress, check: Callable[[Trajectories], None] | None = None
+    source: Source,
+    request: Request,
+    bar: Progress,
+    *,
+    room: int | None = None,
+    check: Callable[[Trajectories], None] | None = None,
 ) -> list[Piece]:
-    """Returns all trajectories of a request, one piece after the other.
+    """Returns the trajectories of a request, one piece after the other.
 
     Args:
         source: where they come from.
         request: the trajectories.
         bar: moves on with each piece.
+        room: transitions that they may take: it ends at the first trajectory that the rest does not pay for at its
+            planned length; None for all.
         check: raises if the rewards of a piece are not as they should be.
     """
     pieces: list[Piece] = []
-    done = 0
-    while done < request.lengths.size:
-        pieces.append(source.next(request.after(done)))
+    while request.lengths.size:
+        wanted = request if room is None else request.until(int(np.searchsorted(request.planned, room, side="right")))
+        if not wanted.lengths.size:
+            break
+        pieces.append(source.next(wanted))
         batch = pieces[-1].trajectories
         if check is not None:
             check(batch)
         bar.advance(batch.transitions)
-        done += len(batch)
+        request = request.after(len(batch))
+        room = None if room is None else room - batch.transitions
     return pieces

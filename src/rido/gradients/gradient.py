@@ -23,7 +23,7 @@ from rido.predictors.base import Critic, FunctionCritic, agent_critic
 from rido.simulators import factory
 from rido.simulators.base import SimulationError, close, describe, trajectory_seeds
 from rido.simulators.identity import environment_name
-from rido.strategies import Adaptive, Strategy
+from rido.strategies import Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def gradient(
         warnings = close(simulator)
     return Gradient(
         **found,
-        strategy=type(spending).__name__.lower(),
+        strategy=spending.name,
         baseline=baseline or "none",
         critic="none" if made is None else made.name,
         environment=environment_name(env),
@@ -245,9 +245,9 @@ def _begin(strategy: str | Strategy, horizon: int, budget: int, gamma: float, *,
         raise ValueError(
             f"strategy must be a name, or one that leaves horizon, budget and gamma open, got {checks.shown(strategy)}"
         )
-    if isinstance(strategy, Adaptive) and strategy.until is not None:
+    if strategy.until is not None:
         raise ValueError(f"strategy must have until=None: it is about the return, got {strategy.until!r}")
-    if isinstance(strategy, Adaptive) and strategy.unbiased and cross_fitted:
+    if strategy.options.get("unbiased") and cross_fitted:
         raise ValueError(
             "baseline must be None with Adaptive(unbiased=True), whose halves are planned before a baseline is known: "
             "give a critic, or use strategy 'adaptive'"
@@ -310,22 +310,24 @@ def _estimate(
     directions = random_directions(policy.size, projections, generator)
     horizon, gamma, division = strategy.horizon, strategy.gamma, strategy.division
     estimator = Gpomdp(policy, horizon=horizon, gamma=gamma, directions=directions, critic=critic)
-    strategy.serve(estimator.metric)
+    strategy.set_objective(estimator.metric)
     baselines, trajectories = None, 0
     with Progress(strategy.budget, shown=progress) as bar:
         while (schedule := strategy.ask()) is not None:
-            lengths = schedule.lengths
-            teams = strategy.dealt(lengths)
+            lengths, teams = (each[: schedule.trajectories] for each in strategy.planned)
             try:
                 observed = simulator.observe(lengths, trajectory_seeds(entropy, trajectories, lengths.size))
             except SimulationError as error:
                 raise error.at(trajectories + error.trajectory) from error.__cause__
             trajectories += lengths.size
             bar.advance(observed.trajectories.transitions)
-            strategy.tell(estimator.add(observed, teams))
-            if baseline is not None:
+            batch = estimator.add(observed, teams)
+            if baseline is None:
+                strategy.tell(batch)
+            else:
                 baselines = estimator.baselines(division)
-                strategy.follow(estimator.groups(division, baselines), same_means=not division.cross_fitted)
+                signal = estimator.groups(division, baselines)
+                strategy.tell(batch, signal=signal, same_means=not division.cross_fitted)
     joint = strategy.joint()
     variance = float(np.trace(joint.covariance[1:, 1:]))
     return dict(

@@ -22,6 +22,7 @@ from rido.core import checks
 from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, concatenate, count_reached
+from rido.policies.observations import stack_alike, take
 from rido.simulators.base import Capabilities, Observed
 from rido.simulators.factory import import_environment, resolve_horizon
 from rido.simulators.gymnasium import GymnasiumSimulator
@@ -41,39 +42,52 @@ class Episodes:
     """
 
     def __init__(self, horizon: int) -> None:
-        self._planned, self._taken, self._ended = np.zeros((3, horizon), dtype=np.int64)
-        self._successes = np.zeros(horizon)
-        self._tells_success = False
+        self._horizon = horizon
         self._batches: list[Trajectories] = []
         self._seeds: list[int] = []
+        self._ends: list[tuple[int, Any]] = []  # steps and successes of episodes
 
     def add(self, trajectories: Trajectories, seeds: Sequence[int]) -> None:
-        """Keeps trajectories with their seeds, and counts the steps that were planned and taken."""
+        """Keeps trajectories with their seeds."""
         self._batches.append(trajectories)
         self._seeds += seeds
-        self._planned += count_reached(trajectories.lengths, self._planned.size)
-        self._taken += count_reached(trajectories.steps, self._taken.size)
 
     def end(self, steps: int, success: Any) -> None:
         """Counts an episode that ended after some steps; ``success`` is None where the environment does not tell."""
-        self._ended[steps - 1] += 1
-        if success is not None:
-            self._tells_success = True
-            self._successes[steps - 1] += float(success)
+        self._ends.append((steps, success))
 
     @property
     def mean_length(self) -> float:
         """Mean length of an episode, in steps, the horizon at most; estimated as the return of a reward of 1."""
-        return float((self._taken / self._planned).sum())
+        planned = count_reached(concatenate(self._batches).lengths, self._horizon)
+        return float((self._taken() / planned).sum())
 
     @property
     def success_rate(self) -> float | None:
         """Share of episodes that end in success (Aalen-Johansen estimate); None where the environment does not tell."""
-        if not self._tells_success:
+        if all(success is None for _, success in self._ends):
             return None
-        alive = np.maximum(self._taken, 1)
-        survival = np.cumprod(1 - self._ended / alive)
-        return float((np.append(1, survival[:-1]) * self._successes / alive).sum())
+        alive = np.maximum(self._taken(), 1)
+        successes = np.bincount(
+            [steps - 1 for steps, _ in self._ends],
+            [float(success or 0) for _, success in self._ends],
+            minlength=self._horizon,
+        )
+        survival = np.cumprod(1 - self._ended() / alive)
+        return float((np.append(1, survival[:-1]) * successes / alive).sum())
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether an episode had not ended at the horizon."""
+        return bool(self._taken()[-1] > self._ended()[-1])
+
+    def _taken(self) -> NDArray[np.int64]:
+        """How often each step was taken."""
+        return count_reached(concatenate(self._batches).steps, self._horizon)
+
+    def _ended(self) -> NDArray[np.int64]:
+        """How many episodes ended with each step."""
+        return np.bincount([steps - 1 for steps, _ in self._ends], minlength=self._horizon)
 
     def difference(self, other: Episodes, gamma: float) -> Estimate | None:
         """Estimates how much better these episodes are than others, by trajectories with the same seeds.
@@ -83,7 +97,7 @@ class Episodes:
         Returns:
             The difference of the returns; None where no two have full length.
         """
-        horizon, rows = self._planned.size, {seed: row for row, seed in enumerate(self._seeds)}
+        rows = {seed: row for row, seed in enumerate(self._seeds)}
         common = [(rows[seed], row) for row, seed in enumerate(other._seeds) if seed in rows]
         if not common:
             return None
@@ -94,17 +108,12 @@ class Episodes:
             for name in ("lengths", "steps")
         )
         shorter = np.minimum(*lengths)
-        if shorter.max() < horizon:
+        if shorter.max() < self._horizon:
             return None
         new, old = (batch.rewards[place] for batch, place in zip(batches, places, strict=True))
-        moments = RewardMoments(horizon, gamma=gamma)
+        moments = RewardMoments(self._horizon, gamma=gamma)
         moments.update(Trajectories(new - old, shorter, np.minimum(np.maximum(*steps), shorter)))
         return Estimate.from_moments(moments)
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether an episode had not ended at the horizon."""
-        return bool(self._taken[-1] > self._ended[-1])
 
 
 class EvalEnvs:
@@ -244,33 +253,32 @@ class _Episode(gym.Wrapper[Any, Any, Any, Any]):
         return observation, reward, ended, False, info
 
 
-class _Transformed(gym.ObservationWrapper[Any, Any, Any]):
-    """Shows a function of the observation. Gymnasium's wrapper copies the function, and a VecEnv cannot be copied."""
+class _Shown(gym.Wrapper[Any, Any, Any, Any]):
+    """Shows observations as a wrapper around a VecEnv does, by functions of batches; here of one row.
 
-    def __init__(self, env: Env, function: Callable[[Any], Any], space: gym.Space[Any]) -> None:
+    Gymnasium's wrapper copies its function, and a VecEnv cannot be copied.
+    """
+
+    def __init__(
+        self, env: Env, space: gym.Space[Any], first: Callable[[Any], Any], later: Callable[[Any], Any] | None = None
+    ) -> None:
         super().__init__(env)
-        self._function, self.observation_space = function, space
-
-    def observation(self, observation: Any) -> Any:
-        return self._function(observation)
-
-
-class _Stacked(gym.Wrapper[Any, Any, Any, Any]):
-    """Stacks the last observations of one environment as a VecFrameStack does."""
-
-    def __init__(self, env: Env, like: sb3.StackedObservations[Any]) -> None:
-        super().__init__(env)
-        self._frames = sb3.StackedObservations(1, like.n_stack, like.observation_space, _channels_order(like))
-        self.observation_space = self._frames.stacked_observation_space
+        self.observation_space, self._first, self._later = space, first, later or first
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         observation, info = self.env.reset(seed=seed, options=options)
-        return _first(self._frames.reset(_batch(observation))), info
+        return take(self._first(stack_alike([observation])), 0), info
 
     def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        stacked, _ = self._frames.update(_batch(observation), np.array([False]), [{}])
-        return _first(stacked), reward, terminated, truncated, info
+        observation, *others = self.env.step(action)
+        return take(self._later(stack_alike([observation])), 0), *others
+
+
+def _stacked(env: Env, like: sb3.StackedObservations[Any]) -> Env:
+    """Returns an environment that shows its last observations as a VecFrameStack does."""
+    frames = sb3.StackedObservations(1, like.n_stack, like.observation_space, _channels_order(like))
+    later = partial(frames.update, dones=np.array([False]), infos=[{}])
+    return _Shown(env, frames.stacked_observation_space, frames.reset, lambda seen: later(seen)[0])
 
 
 class _Row(gym.Env[Any, Any]):
@@ -305,11 +313,11 @@ def _translated(envs: sb3.VecEnv) -> list[Env]:
             # The agent brings the statistics of its training. rido checks rewards by itself.
             return _translated(envs.venv)
         case sb3.VecFrameStack():
-            return [_Stacked(row, envs.stacked_obs) for row in _below(envs)]
+            return [_stacked(row, envs.stacked_obs) for row in _below(envs)]
         case sb3.VecTransposeImage():
-            return [_Transformed(row, envs.transpose_observations, envs.observation_space) for row in _below(envs)]
+            return [_Shown(row, envs.observation_space, envs.transpose_observations) for row in _below(envs)]
         case sb3.VecExtractDictObs():
-            return [_Transformed(row, itemgetter(envs.key), envs.observation_space) for row in _below(envs)]
+            return [_Shown(row, envs.observation_space, itemgetter(envs.key)) for row in _below(envs)]
     raise ValueError(f"eval_env must not be a {type(envs).__name__}: give a function that makes one environment")
 
 
@@ -362,7 +370,7 @@ def _seen_by(agent_space: gym.Space[Any], env: Env) -> Env:
     space = env.observation_space
     if isinstance(space, gym.spaces.Box) and is_image_space(space) and space.shape != agent_space.shape:
         moved = sb3.VecTransposeImage.transpose_space(space)
-        return _Transformed(env, sb3.VecTransposeImage.transpose_image, moved)
+        return _Shown(env, moved, sb3.VecTransposeImage.transpose_image)
     return env
 
 
@@ -370,13 +378,3 @@ def _channels_order(like: sb3.StackedObservations[Any]) -> Any:
     if isinstance(like.observation_space, gym.spaces.Dict):
         return {key: _channels_order(part) for key, part in like.sub_stacked_observations.items()}
     return "first" if like.channels_first else "last"
-
-
-def _batch(observation: Any) -> Any:
-    if isinstance(observation, dict):
-        return {key: value[None] for key, value in observation.items()}
-    return np.asarray(observation)[None]
-
-
-def _first(batch: Any) -> Any:
-    return {key: value[0] for key, value in batch.items()} if isinstance(batch, dict) else batch[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rido.core.digits import to_digits
+from rido.core.extras import import_extra
 from rido.evaluation.recorded import RecordedRun
 
 
@@ -21,10 +22,7 @@ def model_card(run: RecordedRun, *, name: str | None = None) -> str:
     Returns:
         YAML between two lines ``---``, and Markdown.
     """
-    try:
-        from huggingface_hub.repocard_data import EvalResult, ModelCardData
-    except ImportError as error:
-        raise ImportError('model cards need huggingface_hub: pip install "rido[hub]"') from error
+    hub = import_extra("a model card", "huggingface_hub.repocard_data", "hub")
     from rido.plots.markdown import escaped
 
     found, evaluation = run.evaluation.to_dict(), run.evaluation
@@ -32,7 +30,7 @@ def model_card(run: RecordedRun, *, name: str | None = None) -> str:
     arguments: dict[str, Any] = {key: found[key] for key in (*measured, "trajectories", "strategy", "critic", "seed")}
     if "deterministic" in run.configuration:
         arguments["deterministic"] = run.configuration["deterministic"]
-    result = EvalResult(
+    result = hub.EvalResult(
         task_type="reinforcement-learning",
         task_name="reinforcement-learning",
         dataset_type=evaluation.environment,
@@ -42,7 +40,9 @@ def model_card(run: RecordedRun, *, name: str | None = None) -> str:
         metric_value=evaluation.value,
         metric_args=arguments,
     )
-    data = ModelCardData(model_name=name or evaluation.policy, eval_results=[result], tags=["reinforcement-learning"])
+    data = hub.ModelCardData(
+        model_name=name or evaluation.policy, eval_results=[result], tags=["reinforcement-learning"]
+    )
     value, low, high = to_digits(evaluation.value, *evaluation.interval())
     lines = [
         "---",

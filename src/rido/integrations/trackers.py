@@ -6,12 +6,14 @@ Another tracker is any object with the two methods of :class:`Tracker`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
+from rido.core.extras import import_extra
 from rido.evaluation.result import Evaluation
 from rido.plots.style import style
 from rido.suite.leaderboard import Leaderboard
@@ -47,10 +49,7 @@ def log_evaluation(tracker: Tracker, evaluation: Evaluation, *, step: int = 0, p
         "standard_error": evaluation.standard_error,
         "transitions": float(evaluation.transitions),
     }
-    _log(tracker, numbers, step, prefix)
-    with _figure() as figure:
-        evaluation.plot(ax=figure.subplots())
-        tracker.log_picture(f"{prefix}/schedule", figure, step=step)
+    _log(tracker, step, prefix, numbers, "schedule", evaluation.plot)
 
 
 def log_leaderboard(tracker: Tracker, board: Leaderboard, *, step: int = 0, prefix: str = "suite") -> None:
@@ -64,26 +63,36 @@ def log_leaderboard(tracker: Tracker, board: Leaderboard, *, step: int = 0, pref
     """
     from rido.plots.leaderboard import plot_scores
 
-    _log(tracker, {"transitions": float(board.transitions)}, step, prefix)
+    numbers = {"transitions": float(board.transitions)}
     for name in board.ranking:
         low, high = board.interval(name)
-        _log(tracker, {"value": board.scores[name].value, "ci_low": low, "ci_high": high}, step, f"{prefix}/{name}")
-    with _figure() as figure:
-        plot_scores(board, ax=figure.subplots())
-        tracker.log_picture(f"{prefix}/scores", figure, step=step)
+        numbers |= {f"{name}/value": board.scores[name].value, f"{name}/ci_low": low, f"{name}/ci_high": high}
+    _log(tracker, step, prefix, numbers, "scores", partial(plot_scores, board))
 
 
-class _Closing:
+def _log(
+    tracker: Tracker, step: int, prefix: str, numbers: Mapping[str, float], picture: str, draw: Callable[..., Any]
+) -> None:
+    finite = {f"{prefix}/{name}": number for name, number in numbers.items() if math.isfinite(number)}
+    tracker.log_numbers(finite, step=step)
+    with style(extra="trackers"):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+        FigureCanvasAgg(figure)  # no window shows it
+        draw(ax=figure.subplots())
+        tracker.log_picture(f"{prefix}/{picture}", figure, step=step)
+
+
+class _Closing(AbstractContextManager["Any"]):
     """A tracker that is closed at the end of a ``with`` block."""
 
+    @abstractmethod
     def close(self) -> None:
         """Writes out everything."""
-        raise NotImplementedError
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -95,11 +104,7 @@ class TensorBoard(_Closing):
     """
 
     def __init__(self, folder: str | Path) -> None:
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError as error:
-            raise ImportError('TensorBoard needs tensorboardX: pip install "rido[trackers]"') from error
-        self._writer: Any = SummaryWriter(str(folder))
+        self._writer = import_extra("TensorBoard", "tensorboardX", "trackers").SummaryWriter(str(folder))
 
     def log_numbers(self, numbers: Mapping[str, float], *, step: int) -> None:
         for name, number in numbers.items():
@@ -120,12 +125,8 @@ class WeightsAndBiases(_Closing):
     """
 
     def __init__(self, **settings: Any) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise ImportError('WeightsAndBiases needs wandb: pip install "rido[trackers]"') from error
-        self._image: Any = wandb.Image
-        self._run: Any = wandb.init(**settings)
+        wandb = import_extra("WeightsAndBiases", "wandb", "trackers")
+        self._image, self._run = wandb.Image, wandb.init(**settings)
 
     def log_numbers(self, numbers: Mapping[str, float], *, step: int) -> None:
         self._run.log(dict(numbers), step=step)
@@ -147,14 +148,10 @@ class MLflow(_Closing):
     """
 
     def __init__(self, tracking_uri: str, *, experiment: str = "rido", run_name: str | None = None) -> None:
-        try:
-            from mlflow import MlflowClient
-        except ImportError as error:
-            raise ImportError('MLflow needs mlflow: pip install "rido[trackers]"') from error
-        self._client: Any = MlflowClient(tracking_uri)
+        self._client = import_extra("MLflow", "mlflow", "trackers").MlflowClient(tracking_uri)
         found = self._client.get_experiment_by_name(experiment)
         number = self._client.create_experiment(experiment) if found is None else found.experiment_id
-        self._run: str = self._client.create_run(number, run_name=run_name).info.run_id
+        self._run = self._client.create_run(number, run_name=run_name).info.run_id
 
     def log_numbers(self, numbers: Mapping[str, float], *, step: int) -> None:
         for name, number in numbers.items():
@@ -165,20 +162,3 @@ class MLflow(_Closing):
 
     def close(self) -> None:
         self._client.set_terminated(self._run)
-
-
-@contextmanager
-def _figure() -> Iterator[Figure]:
-    """A figure with a canvas that no window shows."""
-    with style(extra="trackers"):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure
-
-
-def _log(tracker: Tracker, numbers: Mapping[str, float], step: int, prefix: str) -> None:
-    finite = {f"{prefix}/{name}": number for name, number in numbers.items() if math.isfinite(number)}
-    tracker.log_numbers(finite, step=step)

@@ -11,9 +11,8 @@ from typing import Any
 
 from rido.core import checks
 from rido.policies.functions import function_name
+from rido.policies.loaders import LOADERS
 from rido.policies.resolve import is_path
-
-_SUFFIXES = (".zip", ".npz")  # of the files that a folder is searched for
 
 
 def named_policies(policies: Mapping[str, Any] | Sequence[Any] | str | Path) -> dict[str, Any]:
@@ -41,7 +40,7 @@ def parse_policies(texts: Sequence[str]) -> dict[str, Any]:
     """Returns policies by their names, as they are given on a command line.
 
     Args:
-        texts: policies, folders or patterns, in any order. NAME=POLICY gives a policy a name of its own.
+        texts: policies, folders or patterns, in any order. NAME=POLICY names a policy.
 
     Returns:
         What :func:`named_policies` returns.
@@ -67,11 +66,11 @@ def checkpoints(place: str | Path) -> list[Path]:
     """Returns the agents' files in a folder or of a pattern, in the order of the numbers in their names."""
     path = Path(place)
     if path.is_dir():
-        found = [file for file in path.iterdir() if file.suffix in _SUFFIXES]
+        found = [file for file in path.iterdir() if file.suffix in LOADERS]
     else:
         found = [Path(file) for file in glob.glob(str(place), recursive=True) if Path(file).is_file()]
     if not found:
-        raise ValueError(f"policies must be a folder or pattern of {' or '.join(_SUFFIXES)} files, got {str(place)!r}")
+        raise ValueError(f"policies must be a folder or pattern of {' or '.join(LOADERS)} files, got {str(place)!r}")
     return sorted(found, key=_numbers_as_numbers)
 
 

@@ -6,19 +6,18 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rido.policies.sb3_zip import statistics_files
+from rido.core.extras import import_extra
+from rido.policies.loaders import LOADERS, loader_of
 
 PREFIX = "hf:"
 """Of the names of agents on the hub."""
 
 _NAME = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>\w[\w.-]*))?(?:/(?P<file>\S+))?", re.ASCII)
-_SUFFIXES = (".zip", ".onnx", ".npz")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_SECONDS = 10.0  # that the hub gets for an answer; huggingface_hub would wait for ever
+_SECONDS = 10.0  # that the hub gets for an answer; huggingface_hub would wait indefinitely
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ def download(name: str) -> Path:
     Args:
         name: ``hf:org/name``, with a revision ``hf:org/name@revision``, and either with the file, as in
             ``hf:org/name@revision/file.zip``. A revision is a branch, a tag or a commit; only a commit always names the
-            same files. Where no file is named, it is the one called as the repository, or the only one that is a zip,
-            an ONNX file or an npz.
+            same files. Where no file is named, it is the one called as the repository, or the only one with the
+            suffix of an agent.
 
     Returns:
         The file in the cache, which is also used where the hub gives no answer.
@@ -59,10 +58,7 @@ def pinned(policy: Any) -> Any:
     found = _NAME.fullmatch(policy)
     if found is None or not _is_inside(found["file"] or "x"):
         raise ValueError(f"policy must be hf:org/name, hf:org/name@revision or either with /file.zip, got {policy!r}")
-    try:
-        hub: Any = import_module("huggingface_hub")
-    except ImportError as error:
-        raise ImportError('An agent on the hub needs huggingface_hub: pip install "rido[hub]"') from error
+    hub = import_extra("an agent on the hub", "huggingface_hub", "hub")
     repo, revision, remarks = found["repo"], found["revision"] or "main", []
     try:
         commit, files = _listed(hub, repo, revision)
@@ -126,12 +122,12 @@ def _fetched(hub: Any, repo: str, revision: str, commit: str, files: Sequence[st
 
 def _needed(file: str, files: Sequence[str]) -> list[str]:
     """Return the agent's file and what is used beside it."""
-    beside = [f"{file}.data", *(path.as_posix() for path in statistics_files(Path(file)))]
+    beside = (path.as_posix() for path in loader_of(file).beside(Path(file)))
     return [file, *(each for each in beside if each in files)]
 
 
 def _only_agent(name: str, repo: str, files: Sequence[str]) -> str:
-    known = sorted(file for file in files if file.endswith(_SUFFIXES))
+    known = sorted(file for file in files if PurePosixPath(file).suffix in LOADERS)
     named = [file for file in known if PurePosixPath(file).stem == repo.rpartition("/")[2]]
     chosen = named if len(named) == 1 else known
     if len(chosen) != 1:

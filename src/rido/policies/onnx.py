@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rido.core.extras import import_extra
 from rido.policies.base import steady_block
 from rido.policies.functions import ActionError, FunctionPolicy
 from rido.policies.modules import best_choice
@@ -35,10 +36,7 @@ class OnnxPolicy(FunctionPolicy):
     ) -> None:
         from gymnasium import spaces
 
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise ImportError('An ONNX file needs onnxruntime: pip install "rido[onnx]"') from error
+        onnxruntime = import_extra("an ONNX file", "onnxruntime", "onnx")
         if not path.is_file():
             raise ValueError(f"policy must be the path of an existing ONNX file, got {path}")
         options = onnxruntime.SessionOptions()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from rido.core import checks
 from rido.core.extras import missing_package
-from rido.policies import hub, sb3, sb3_zip
+from rido.policies import hub, sb3
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, PredictPolicy, RandomPolicy, takes_batches
+from rido.policies.loaders import LOADERS, is_agent_file, loader_of
 from rido.policies.modules import ModulePolicy
 from rido.policies.npz import MlpPolicy
-from rido.policies.onnx import OnnxPolicy, weights_file
 from rido.policies.recurrent import RecurrentFunctionPolicy, is_recurrent
 from rido.policies.tensors import is_module
 from rido.policies.untrusted import UntrustedFileError
@@ -55,9 +55,9 @@ def resolve_policy(
             * "rido:pendulum" and so on, an agent that comes with rido (see :func:`shipped_agents`);
             * "module:attribute", any of the others found in a module;
             * a Stable-Baselines3 or sb3-contrib model;
-            * the path of such a model's zip; a ``vecnormalize.pkl`` beside it is used too;
-            * the path of an ``.npz`` that :class:`rido.policies.npz.MlpPolicy` wrote; it cannot run code;
-            * the path of an ``.onnx`` file (see :class:`rido.policies.onnx.OnnxPolicy`); it cannot run code;
+            * the path of an agent's file: such a model's ``.zip``, with the ``vecnormalize.pkl`` beside it; an ``.npz``
+              that :class:`rido.policies.npz.MlpPolicy` wrote; an ``.onnx`` file, see
+              :class:`rido.policies.onnx.OnnxPolicy`. Only a zip can run code;
             * "hf:org/name", such a file on the Hugging Face hub (see :func:`rido.policies.hub.download`), which may not
               run code.
         observation_space: Observation space of one environment.
@@ -84,11 +84,8 @@ def resolve_policy(
     if isinstance(policy := hub.pinned(policy), hub.HubAgent):
         return _from_hub(policy, **spaces, deterministic=deterministic)
     if is_path(policy):
-        if str(policy).endswith(".npz"):
-            return MlpPolicy.load(policy, deterministic=deterministic).fits(observation_space, action_space)
-        if str(policy).endswith(".onnx"):
-            return OnnxPolicy(Path(policy), **spaces, deterministic=deterministic)
-        return sb3_zip.load_agent(policy, **spaces, deterministic=deterministic, trust=trust)
+        path = Path(policy)
+        return loader_of(path).load(path, observation_space, action_space, deterministic=deterministic, trust=trust)
     if isinstance(policy, str) and ":" in policy:
         found = import_attribute("policy", policy)
         return resolve_policy(found, **spaces, deterministic=deterministic, trust=trust)
@@ -109,7 +106,8 @@ def resolve_policy(
             return PredictPolicy(policy, action_space, deterministic=deterministic)
     raise ValueError(
         "policy must be a callable, 'random', 'module:attribute', a torch module, an object with predict(), an SB3 "
-        "model, the path of its zip, of an npz or of an ONNX file, 'hf:org/name', or one of "
+        "model, "
+        f"the path of {', '.join(loader.what for loader in LOADERS.values())}, 'hf:org/name', or one of "
         f"{', '.join(shipped_agents())}, got {checks.shown(policy)}"
     )
 
@@ -147,19 +145,12 @@ def shipped_agent(name: str) -> Path:
 
 
 def is_path(policy: Any) -> bool:
-    """Whether a policy is given by the path of its file, with or without the suffix ``.zip``."""
+    """Whether a policy is given by the path of its file."""
     if not isinstance(policy, str):
         return isinstance(policy, Path)
     if policy == "random" or policy.startswith((_PREFIX, hub.PREFIX)):
         return False
-    return policy.endswith((".zip", ".npz", ".onnx")) or Path(policy).is_file() or Path(f"{policy}.zip").is_file()
-
-
-def agent_files(path: Path) -> list[Path]:
-    """The existing files of an agent: its own and those beside it that loading it reads."""
-    statistics = [file for file in sb3_zip.statistics_files(path) if file.is_file()]
-    similar = None if statistics else sb3_zip.similar_file(path)  # a warning names it
-    return [file for file in (path, *statistics, weights_file(path), similar) if file is not None and file.is_file()]
+    return is_agent_file(policy)
 
 
 def import_attribute(name: str, reference: str) -> Any:

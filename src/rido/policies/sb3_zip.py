@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib
 import json
 import re
 import warnings
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rido.core.extras import import_extra
 from rido.policies.sb3 import AgentPolicy, agent_policy, check_supported
 from rido.policies.untrusted import (
     SMALL_BYTES,
@@ -79,7 +79,7 @@ def load_agent(
     Raises:
         UntrustedFileError: The files need code of somebody else, and are not trusted.
     """
-    _require("stable_baselines3")
+    import_extra("this agent", "stable_baselines3", "sb3")
     path = _existing(path)
     digest = hashlib.sha256(path.read_bytes())
     model = _load_model(path, trust)
@@ -93,7 +93,7 @@ def load_agent(
         deterministic=deterministic,
         vecnormalize=vecnormalize,
         statistics="no vecnormalize.pkl beside the zip" if file is None else file.name,
-        unused="" if file is not None or (similar := similar_file(path)) is None else similar.name,
+        unused=next((similar.name for similar in similar_files(path)), ""),
         name="/".join(path.parts[-3:]),
         fingerprint=digest.hexdigest(),
     )
@@ -101,7 +101,7 @@ def load_agent(
 
 def code_needed(path: str | Path) -> str | None:
     """Return what an agent's files would run of somebody else's code; None if they load without trust."""
-    _require("stable_baselines3")
+    import_extra("this agent", "stable_baselines3", "sb3")
     try:
         path = _existing(path)
         _attributes(path, _data(path), trust=False)
@@ -163,8 +163,7 @@ def _load_model(path: Path, trust: bool) -> Any:
     if not known:
         raise ValueError(f"policy must be an agent of a known SB3 algorithm, got {path}")
     package, name = known[0]
-    _require(package)
-    algorithm = getattr(importlib.import_module(package), name)
+    algorithm = getattr(import_extra("this agent", package, "sb3"), name)
     attributes = _attributes(path, data, trust=trust)
     with zipfile.ZipFile(path) as archive:  # networks have no more numbers than the weights that fill them
         most = 2 * sum(entry.file_size for entry in archive.infolist() if entry.filename.endswith(".pth"))
@@ -205,13 +204,14 @@ def _load_statistics(path: Path, trust: bool) -> tuple[Any, Path | None]:
     return found, file
 
 
-def similar_file(path: Path) -> Path | None:
-    """A file beside a zip that may have its statistics, the one with the same steps first; None if there is none."""
+def similar_files(path: Path) -> list[Path]:
+    """The file beside a zip without statistics that may have them; of several the one with the same steps."""
+    if any(file.is_file() for file in statistics_files(path)):
+        return []
     folders = (path.parent, path.with_suffix(""))
     found = [file for folder in folders for file in folder.glob("*.pkl") if _STATISTICS.search(file.name.lower())]
     steps = re.findall(r"\d+", path.stem)
-    found.sort(key=lambda file: (re.findall(r"\d+", file.stem) != steps, file))
-    return found[0] if found else None
+    return sorted(found, key=lambda file: (re.findall(r"\d+", file.stem) != steps, file))[:1]
 
 
 def _last_observations(path: Path, data: Mapping[str, Any], trust: bool) -> dict[str, Any]:
@@ -231,10 +231,3 @@ def _not_an_agent(path: Path, error: Exception) -> ValueError:
 
 def _zero(_: float) -> float:
     return 0.0
-
-
-def _require(package: str) -> None:
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        raise ImportError(f'This agent needs {package}: pip install "rido[sb3]"') from error

@@ -13,28 +13,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
 from rido.core.allocation import fill
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
-from rido.core.moments import Moments, union
+from rido.core.moments import union
 from rido.core.scaling import scaled_number
-from rido.core.schedule import Schedule
-from rido.core.summaries import Summary, SummedMoments
-from rido.core.trajectories import Trajectories
+from rido.core.summaries import SummedMoments
 from rido.strategies.base import Strategy
-from rido.strategies.division import TEAMS, Division
+from rido.strategies.division import TEAMS, Counts, Division
 from rido.strategies.planning import Lesson, learn
 from rido.strategies.settings import AdaptiveSettings
-
-Counts = NDArray[np.int64]
 
 _ENDLESS = 1e18  # transitions, the most that is forecast
 LOCKSTEP_PILOT = 0.125
@@ -47,11 +42,11 @@ class Adaptive(Strategy):
 
     Args:
         horizon: number of time steps T.
-        budget: transitions to spend, at least two full trajectories (six if ``unbiased``). What is left when it pays
-            for no full trajectory is spent on shorter ones only where plans cut trajectories anyway.
+        budget: transitions to spend, at least two full trajectories (six if ``unbiased``). A rest that pays for no
+            full trajectory is spent on shorter ones only where plans cut trajectories anyway.
         gamma: discount factor in (0, 1].
         unbiased: plan each half of the data once, from the other half's pilot, which makes the estimate exactly
-            unbiased. What early ends leave unspent after the pilot stays unspent.
+            unbiased; see :class:`rido.strategies.unbiased.Unbiased`, which it makes.
         until: stop when the 95% interval is at most this much to either side; the budget is the most to spend. The
             rule looks at the width alone and never at the value, for which such intervals keep their coverage in the
             limit of small widths (Chow and Robbins, 1965). For larger ones the interval is widened a little, to what
@@ -60,7 +55,7 @@ class Adaptive(Strategy):
             attractive; the budget still counts transitions only.
         lockstep: trajectories that a device runs in lockstep in about the time of one. Then the pilot and the phases
             are as wide if the budget pays for it, trajectories are cut only if that gains much, to lengths that suit
-            the device, and what is left in the end stays unspent if it is little.
+            the device, and a small rest of the budget stays unspent.
         settings: constants of the method, for studies; measured defaults if not given.
 
     Example:
@@ -68,6 +63,16 @@ class Adaptive(Strategy):
         >>> strategy.ask()
         Schedule(counts=[5, 5, 5, 5, 5, 5, 5, 5, 5, 5])
     """
+
+    accepts = frozenset({"until", "reset_price", "lockstep"})
+    _least_trajectories = 2
+
+    def __new__(cls, *, unbiased: bool = False, **settings: Any) -> Self:
+        if cls is Adaptive and unbiased:
+            from rido.strategies.unbiased import Unbiased
+
+            return super().__new__(Unbiased)  # type: ignore[return-value]
+        return super().__new__(cls)
 
     @checks.checked()
     def __init__(
@@ -82,12 +87,8 @@ class Adaptive(Strategy):
         lockstep: int = 0,
         settings: AdaptiveSettings | Mapping[str, Any] | None = None,
     ) -> None:
-        if unbiased and until is not None:
-            raise ValueError("until must be None where unbiased is True: stopping when it looks good is a bias")
-        self.unbiased, self.until, self.reset_price = unbiased, until, reset_price
-        self._least_trajectories = 6 if self.unbiased else 2
-        self.lockstep = lockstep
-        options: dict[str, Any] = {"unbiased": self.unbiased, "until": self.until, "reset_price": self.reset_price}
+        self.until, self.reset_price, self.lockstep = until, reset_price, lockstep
+        options: dict[str, Any] = {"unbiased": unbiased, "until": until, "reset_price": reset_price}
         if self.lockstep:
             options["lockstep"] = self.lockstep
         self.settings = settings if isinstance(settings, AdaptiveSettings) else AdaptiveSettings(**(settings or {}))
@@ -96,27 +97,16 @@ class Adaptive(Strategy):
         super().__init__(horizon=horizon, budget=budget, gamma=gamma, **options)
 
     def _begin(self) -> None:
-        self._parts: list[Counts] = []
         self._lessons: list[Lesson] = []
+        self._learned_rounds = 0  # after which the lessons were learned
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
         several = affordable >= self.settings.teams_from and (
             affordable <= self.settings.teams_until or self.until is not None
         )
-        teams = 2 if self.unbiased else TEAMS if several or cross_fitted else 1
+        teams = TEAMS if several or cross_fitted else 1
         return Division.of(teams, affordable, replicated=replicated, cross_fitted=cross_fitted)
-
-    @property
-    def extendable(self) -> bool:
-        """Not if ``unbiased``: each half is planned once."""
-        return not self.unbiased
-
-    def change_until(self, until: float) -> None:
-        """Changes the width at which to stop; what is spent already stays spent."""
-        if self.until is None or not 0 < checks.number(until) <= self.until:
-            raise ValueError(f"until must be positive and at most the present {self.until}, got {checks.shown(until)}")
-        self.until = self.options["until"] = float(until)
 
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far: the mean of the teams' own."""
@@ -151,14 +141,11 @@ class Adaptive(Strategy):
         even = all(team[0] == team[-1] for team in counts)
         if even or division.replicated or not 0 < estimate.standard_error < math.inf:
             return 1.0
-        lesson = learn(union(self._groups_of(component), same_means=not division.cross_fitted), settings=self.settings)
+        lesson = learn(
+            union(self._groups_of_component(component), same_means=not division.cross_fitted), settings=self.settings
+        )
         added = self.settings.doubt * sum(lesson.unseen_variance(team) for team in counts) / len(counts) ** 2
         return math.sqrt(1 + added / scaled_number(estimate.standard_error, -lesson.unit) ** 2)
-
-    def variance(self, weights: ArrayLike) -> float:
-        """Returns the variance that the mean of the teams would have if these were the true f_t."""
-        teams = self._team_counts()
-        return float(np.mean([Schedule(counts).variance(weights) for counts in teams])) / len(teams)
 
     def forecast(self, width: float | None = None) -> int:
         """Returns about how many transitions it takes until the 95% interval is this much to either side.
@@ -181,44 +168,7 @@ class Adaptive(Strategy):
         spread = float(np.mean([lesson.spread for lesson in self._learn()]))
         return max(self.spent + 1, math.ceil(min(_NORMAL * spread / width, math.sqrt(_ENDLESS)) ** 2))
 
-    @property
-    def parts(self) -> tuple[Schedule, ...]:
-        """The schedules of the teams that are to collect something now."""
-        return () if self._asked is None else tuple(Schedule(part) for part in self._parts if part.any())
-
-    def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        lengths = checks.counts("lengths", lengths)
-        if self._asked is None or lengths.size != self._asked.trajectories:
-            raise ValueError(f"lengths must be those of the schedule asked for, got {checks.shown(lengths)}")
-        before = np.array([counts[0] for counts in self._team_counts()])
-        return self.division.deal(_deal(lengths, self._parts), before)
-
-    def follow(self, groups: Sequence[Moments], *, same_means: bool = True) -> None:
-        super().follow(groups, same_means=same_means)
-        self._lessons = []
-
-    def _take_in(self, batches: Sequence[Trajectories | Summary]) -> None:
-        super()._take_in(batches)
-        self._lessons = []
-
-    def _by_group(self, batches: Sequence[Trajectories | Summary]) -> dict[int, Trajectories | Summary]:
-        active = [index for index, part in enumerate(self._parts) if part.any()]
-        if isinstance(batches[0], Trajectories):
-            return super()._by_group(batches)
-        if len(batches) != len(active):
-            raise ValueError(f"tell() needs a summary for each of the {len(active)} parts, got {len(batches)}")
-        return dict(zip(active, batches, strict=True))
-
-    def _team_counts(self) -> list[Counts]:
-        """Returns the samples of each step that each team has."""
-        teams = (self.division.team(index, self._groups) for index in range(self.division.teams))
-        return [np.sum([group.counts for group in team], axis=0) for team in teams]
-
-    def _plan(self, left: int) -> Schedule | None:
-        self._parts = self._plan_half(len(self._told)) if self.unbiased else self._plan_teams(left)
-        return Schedule(np.sum(self._parts, axis=0)) if self._parts else None
-
-    def _plan_teams(self, left: int) -> list[Counts]:
+    def _plan(self, left: int) -> list[Counts]:
         pilot = self._pilot_size()
         if self.spent == 0:
             return self._pilot(pilot, left)
@@ -331,8 +281,8 @@ class Adaptive(Strategy):
 
     def _learn(self) -> list[Lesson]:
         """Returns for each team what the other teams' trajectories tell."""
-        if not self._lessons:
-            division, groups = self.division, self._groups
+        if self._learned_rounds < self.rounds:
+            division, groups, self._learned_rounds = self.division, self._learned(), self.rounds
             self._lessons = [
                 learn(
                     union(
@@ -352,29 +302,6 @@ class Adaptive(Strategy):
             ]
         return self._lessons
 
-    def _plan_half(self, rounds: int) -> list[Counts]:
-        """Plans for the two halves in turn: a pilot for each, then the rest of each from what the other's pilot told.
-
-        The counts of a half do not depend on its own rewards, so its own estimate is that of a schedule fixed
-        beforehand, which is unbiased (Section 3 of the paper). What early ends in one half's pilot left unspent goes to
-        the other half, for the same reason.
-        """
-        affordable = self.budget / self.horizon
-        count = max(2, int(min(max(self.settings.least_pilot, math.sqrt(affordable)), affordable / 4)))
-        plan = pilot = self._pilot_part(count, max(2, count // 2))
-        if rounds == 4:
-            return []
-        if rounds > 1:
-            other = self._moments_of([self._told[3 - rounds]])
-            lesson = learn(other, reset_price=self.reset_price, settings=self.settings)
-            left = (self.budget + rounds % 2) // 2 - other.transitions
-            if lesson.truncates:
-                plan = fill(lesson.weights, math.inf, pilot, costs=lesson.costs, limit=left, pooled=False)
-            else:
-                plan = np.full(self.horizon, left // self.horizon)
-        none = np.zeros_like(plan)
-        return [none, plan] if rounds % 2 else [plan, none]
-
 
 def _in_blocks(counts: Counts, steps: int) -> Counts:
     """Returns counts that are the same for all steps of a block, and no more in all.
@@ -386,20 +313,3 @@ def _in_blocks(counts: Counts, steps: int) -> Counts:
     firsts = np.arange(0, counts.size, steps)
     sizes = np.diff(firsts, append=counts.size)
     return np.repeat(np.add.reduceat(counts, firsts) // sizes, sizes)
-
-
-def _deal(given: NDArray[np.int64], parts: Sequence[Counts]) -> NDArray[np.int64]:
-    """Deals trajectories out to the teams that asked for them, in turn, each length by itself; returns their teams."""
-    lengths, places, teams = [], [], []
-    for team, part in enumerate(parts):
-        if not part.any():
-            continue
-        own = Schedule(part).lengths[::-1]
-        rank = np.arange(own.size) - np.searchsorted(own, own)
-        lengths.append(own)
-        places.append((rank + 0.5) / (-np.diff(part, append=0))[own - 1])
-        teams.append(np.full(own.size, team))
-    turns = np.lexsort((np.concatenate(places), np.concatenate(lengths)))
-    dealt = np.empty(given.size, dtype=np.int64)
-    dealt[np.argsort(given, kind="stable")] = np.concatenate(teams)[turns]
-    return dealt

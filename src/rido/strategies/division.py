@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 from rido.core.allocation import Array, tail_sums
 from rido.core.estimate import Estimate
 from rido.core.moments import Moments, rescale, union
+from rido.core.schedule import Schedule
+from rido.core.trajectories import positions
+
+Counts = NDArray[np.int64]
 
 TEAMS = 3
 _REPLICATES = {1: (8, 12, 16), 2: (8, 12, 16), 3: (9, 12, 15)}  # by teams, for few, more and many trajectories
@@ -70,7 +74,7 @@ class Division:
         found = [self.team(other, groups) for other in range(self.teams) if other != index]
         return found or [groups]
 
-    def deal(self, teams: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
+    def deal(self, teams: NDArray[np.int64], before: Sequence[int]) -> NDArray[np.int64]:
         """Deals the trajectories of each team out to its members in turn; returns the group of each.
 
         Args:
@@ -124,3 +128,65 @@ class Division:
         freedom = len(teams) * (self.members - 1)
         bounds: Array = np.clip(shares * freedom / chdtri(freedom, 1 - _DOUBT), _LEAST_GAIN, 1.0)
         return bounds
+
+
+def affordable(parts: Sequence[Counts], left: int) -> list[Counts]:
+    """Returns the share of each part of a plan that can be paid for even if no trajectory ends early.
+
+    Args:
+        parts: samples of each step, for one team after the other.
+        left: transitions that there are.
+
+    Returns:
+        At least one trajectory; none of the parts where not even one is affordable.
+
+    Example:
+        >>> affordable([np.array([4, 4, 2]), np.array([2, 0, 0])], 6)
+        [array([2, 2, 1]), array([1, 0, 0])]
+    """
+    total = sum(int(part.sum()) for part in parts)
+    if total <= left:
+        return list(parts) if total else []
+    shares = [np.array([count * left // total for count in part.tolist()]) for part in parts]
+    if any(share.any() for share in shares):
+        return shares
+    ends = np.array([-np.diff(part, append=0) for part in parts])[:, :left]  # trajectories of each length
+    if not ends.any():
+        return []
+    longest = int(np.flatnonzero(ends.any(axis=0))[-1])
+    one = np.zeros((len(parts), parts[0].size), dtype=np.int64)
+    one[ends[:, longest].argmax(), : longest + 1] = 1
+    return list(one)
+
+
+def deal(given: NDArray[np.int64], parts: Sequence[Counts]) -> NDArray[np.int64]:
+    """Returns the team of each trajectory: those of each length go in turn to the teams that planned them.
+
+    Args:
+        given: lengths of the trajectories.
+        parts: samples of each step that each team planned.
+    """
+    lengths, places, teams = [], [], []
+    for team, part in enumerate(parts):
+        if not part.any():
+            continue
+        own = Schedule(part).lengths[::-1]
+        rank = np.arange(own.size) - np.searchsorted(own, own)
+        lengths.append(own)
+        places.append((rank + 0.5) / (-np.diff(part, append=0))[own - 1])
+        teams.append(np.full(own.size, team))
+    turns = np.lexsort((np.concatenate(places), np.concatenate(lengths)))
+    dealt = np.empty(given.size, dtype=np.int64)
+    dealt[np.argsort(given, kind="stable")] = np.concatenate(teams)[turns]
+    return dealt
+
+
+def in_fair_order(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns lengths, given the longest first, in an order of which every beginning is a fair sample.
+
+    Example:
+        >>> in_fair_order(np.array([9, 9, 9, 9, 2, 2]))
+        array([9, 2, 9, 9, 2, 9])
+    """
+    _, places, counts = np.unique(-lengths, return_inverse=True, return_counts=True)
+    return lengths[np.argsort((positions(counts) + 0.5) / counts[places], kind="stable")]

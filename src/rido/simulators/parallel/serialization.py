@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,8 @@ import gymnasium as gym
 import rido.simulators.envs  # noqa: F401 - registers the ids
 from rido.policies import hub, sb3
 from rido.policies.base import Policies
-from rido.policies.resolve import agent_files, is_path
+from rido.policies.loaders import agent_files
+from rido.policies.resolve import is_path
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.opening import find_spec
 from rido.simulators.parallel.sources import SameVersion, packages_of
@@ -103,7 +104,7 @@ class _Packed(ABC):
 
 @dataclass(frozen=True)
 class _AgentFiles(_Packed):
-    """Contents of an agent's zip and of the statistics beside it, by their paths relative to the zip's folder."""
+    """Contents of an agent's files, by their paths relative to the folder of the first, which is the agent's own."""
 
     name: str
     file: str
@@ -111,8 +112,9 @@ class _AgentFiles(_Packed):
     agent: hub.HubAgent | None = None  # that it was on the hub
 
     @staticmethod
-    def read(path: Path, agent: hub.HubAgent | None = None) -> _AgentFiles:
-        files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in agent_files(path)}
+    def read(found: Sequence[Path], agent: hub.HubAgent | None = None) -> _AgentFiles:
+        path = found[0]
+        files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
         name = "/".join(path.parts[-3:]) if agent is None else agent.name
         return _AgentFiles(name, path.name, files, agent)
 
@@ -147,11 +149,9 @@ def _portable(policy: Any) -> Any:
     if isinstance(policy, Policies):
         return Policies({name: _portable(one) for name, one in policy.items()})
     if isinstance(policy := hub.pinned(policy), hub.HubAgent):
-        return _AgentFiles.read(policy.path, policy)
+        return _AgentFiles.read(agent_files(policy.path), policy)
     if is_path(policy):
-        path = Path(policy)
-        path = path if path.is_file() else path.with_name(f"{path.name}.zip")
-        return _AgentFiles.read(path) if path.is_file() else policy
+        return _AgentFiles.read(files) if (files := agent_files(policy)) else policy
     if sb3.is_model(policy):
         buffer = io.BytesIO()
         policy.save(buffer)
