@@ -380,10 +380,10 @@ def test_others_can_watch_a_run(tmp_path):
     child.join()
     assert child.exitcode == 0
     assert counts == sorted(counts) and len(set(counts)) > 3
-    with sqlite3.connect(path) as database:
-        rows = database.execute("SELECT transitions, value, standard_error FROM progress ORDER BY round").fetchall()
+    told = read_run(path)
     value, standard_error, transitions, *_ = slow_run(path)
-    assert rows[-1] == (6000, value, standard_error) and 0 < transitions - 6000 <= 100  # of the rehearsal
+    assert told.transitions[-1] == transitions and 6000 < transitions <= 6100  # with the rehearsal
+    assert (told.estimates[-1].value, told.estimates[-1].standard_error) == (value, standard_error)
 
 
 def test_progress_shows_the_interval_that_the_result_prints(monkeypatch):

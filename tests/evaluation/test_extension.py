@@ -115,7 +115,7 @@ def test_a_narrower_interval_extends_a_run(tmp_path):
         (dict(critic="fit"), dict(critic="fit", budget=600), "its critic and the resets were planned for 300"),
         (dict(strategy=Adaptive(unbiased=True)), None, "its strategy plans only once for 300 transitions"),
         (dict(strategy=Rido(beta="theory")), None, "its strategy plans only once for 300 transitions"),
-        (dict(time_budget=5.0), dict(budget=600), "its time_budget is .5.0., not .."),
+        (dict(time_budget=5.0), dict(budget=600), "its time_budget is 5.0, not None"),
         (dict(), dict(budget=600, horizon=20), "its horizon is 30, not 20"),
         (dict(), dict(budget=600, gamma=0.9), "its gamma is 0.95, not 0.9"),
     ],

@@ -69,9 +69,9 @@ class EvaluationHeader(Header):
     Attributes:
         policy: name of the policy.
         gamma: discount factor, the largest where there are several.
+        time_budget: seconds to spend.
         budget: transitions of the first goal; None where only time is limited.
         first_budget: transitions that the first plan was for, where time is limited.
-        time_budget: seconds to spend.
         costs: what was measured for a time budget, the fields of :class:`rido.evaluation.time_budget.Costs`.
         strategy: name of the strategy.
         options: the strategy's settings.
@@ -89,9 +89,9 @@ class EvaluationHeader(Header):
     kind = "evaluation"
     policy: str
     gamma: float
+    time_budget: float | None = None
     budget: int | None
     first_budget: int | None = None
-    time_budget: float | None = None
     costs: dict[str, Any] = field(default_factory=dict)
     strategy: str
     options: Mapping[str, Any]
