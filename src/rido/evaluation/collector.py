@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories, concatenate
@@ -167,9 +166,7 @@ class Collector:
     def _reset_count(self, error: float, share: float, most: int) -> tuple[int, int]:
         """Returns how many resets to take, and from how many sequences of Sobol points; 0 for random ones."""
         starts = np.concatenate(self._starts)
-        unit = excess_exponent(error, float(np.abs(starts).max()))
-        spread = float(scaled(starts, -unit).var(ddof=1)) if starts.size > 1 else 0.0
-        error = scaled_number(error, -unit)
+        spread = float(starts.var(ddof=1)) if starts.size > 1 else 0.0
         wanted = most if error**2 == 0 else min(most, spread * (1 - share) / share / error**2)
         count = int(min(max(wanted, _FEWEST_RESETS), most))
         if not self.source.takes_points or self.source.sums or count < 2 * RESET_REPLICATES:

@@ -11,24 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rido.comparison.compare import make_lineup
 from rido.core.trajectories import Trajectories
+from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
 from rido.evaluation.source import Live
-from rido.record.fingerprint import identify
 from rido.record.header import SuiteHeader
 from rido.record.records import NOTES
 from rido.record.runfile import RunFile
 from rido.simulators.base import SimulationError, describe, refuse_components, refuse_memory, trajectory_seeds
-from rido.simulators.identity import engine, environment_fingerprint, environment_name
 from rido.suite.leaderboard import Task
 from rido.suite.race import Request
 from rido.suite.trajectory_store import TrajectoryStore
-
-_NAMED = (  # settings whose digest is part of the name of a file
-    *("suite task", "policy", "environment", "simulator", "environment_fingerprint", "policy_fingerprint"),
-    *("env_kwargs", "horizon", "deterministic", "seed"),
-)
 
 
 class OpenTask:
@@ -43,7 +36,7 @@ class OpenTask:
         policies: by name.
         seed: of the suite.
         folder: of the run files; None to record nothing.
-        settings: what else :func:`rido.comparison.compare.make_lineup` takes.
+        settings: how all tasks are collected.
     """
 
     def __init__(
@@ -56,17 +49,15 @@ class OpenTask:
         folder: str | Path | None,
         settings: Mapping[str, Any],
     ) -> None:
-        self._name, self._task, self._folder = name, task, folder
+        self._name, self._folder = name, folder
         # Tasks have seeds of their own, which do not depend on the other tasks.
         self._entropy = int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest())
-        self._deterministic = bool(settings["deterministic"])
         self._stack = ExitStack()
         self._records: dict[str, RunFile] = {}
         self._notes: dict[str, list[str]] = {policy: [] for policy in policies}
         with ExitStack() as opening:
-            kwargs = dict(task.env_kwargs)
-            process: dict[str, Any] = dict(horizon=task.steps, gamma=task.gamma, env_kwargs=kwargs)
-            self._lineup = make_lineup(task.env, policies, **process, **settings)
+            self._problem = Problem.resolve(task.env, task.gamma, {**settings, **task.options})
+            self._lineup = self._problem.open(policies)
             opening.callback(self._lineup.close)
             self._stores = {policy: self._open(policy, opening) for policy in policies}
             self._stack = opening.pop_all()
@@ -110,20 +101,17 @@ class OpenTask:
             header = SuiteHeader(
                 task=self._name,
                 policy=policy,
-                environment=environment_name(self._task.env),
-                simulator=engine(running),
-                environment_fingerprint=environment_fingerprint(self._task.env),
-                policy_fingerprint=identify("policy", able.load_policy()),
-                env_kwargs=repr(dict(self._task.env_kwargs)),
-                horizon=self._task.steps,
-                deterministic=self._deterministic,
+                environment=self._problem.name(),
+                **self._problem.fingerprints(running),
+                **self._problem.configuration(brief=True),
+                horizon=self._problem.horizon,
                 seed=self._entropy,
             )
             Path(self._folder).mkdir(parents=True, exist_ok=True)
             record = opening.enter_context(RunFile(Path(self._folder) / _file_name(header), header))
             self._records[policy] = record
             self._notes[policy] = list(record.state(NOTES, []))
-        process: dict[str, Any] = dict(horizon=self._task.steps, gamma=self._task.gamma)
+        process: dict[str, Any] = dict(horizon=self._problem.horizon, gamma=self._problem.gamma)
         store = TrajectoryStore(Live(partial(self._lineup.simulator, policy), self._entropy, **process), record=record)
         if not store.recorded:
             draws = able.policy is not None and not able.policy.reproducible
@@ -139,9 +127,9 @@ class OpenTask:
 
 
 def _file_name(header: SuiteHeader) -> str:
-    """Returns a name with a digest of the settings, by which files of earlier versions are found too."""
-    found = {**header.to_json(), "suite task": header.task}
-    identity = json.dumps({name: found[name] for name in _NAMED}, sort_keys=True)
+    """Returns a readable name with a digest of the settings, the same as in earlier versions."""
+    settings = {{"task": "suite task"}.get(name, name): value for name, value in header.to_json().items()}
+    identity = json.dumps({name: value for name, value in settings.items() if value is not None}, sort_keys=True)
     digest = hashlib.blake2b(identity.encode(), digest_size=6).hexdigest()
     readable = re.sub(r"[^A-Za-z0-9.]+", "-", f"{header.task} {header.policy}").strip("-.")[:80]
     return f"{readable}-{digest}.rido"
