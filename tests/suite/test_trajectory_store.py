@@ -7,7 +7,7 @@ from environments import Mortal
 from interrupted import act
 from rido.evaluation.progress import Progress
 from rido.evaluation.source import Live
-from rido.simulators.base import trajectory_seeds
+from rido.simulators.base import as_simulator, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.suite.trajectory_store import TrajectoryStore
 from runfiles import new_file
@@ -28,7 +28,7 @@ class Counting:
 
 
 def live(simulator, entropy):
-    return Live(lambda: simulator, entropy, horizon=20, gamma=1.0)
+    return Live(as_simulator(simulator), entropy, horizon=20, gamma=1.0)
 
 
 def assert_same(found, expected):

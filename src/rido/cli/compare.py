@@ -10,11 +10,10 @@ import typer
 
 from rido.cli.console import may_run_code, require_writable
 from rido.cli.options import EnvArgument, JsonOption, Output, command
-from rido.comparison.compare import DECIDE, CompareOptions, compare
+from rido.comparison.compare import DECIDE, compare
 from rido.comparison.gate import Gate, GateName, Outcome, Verdict
 from rido.core.digits import with_interval
 from rido.core.options import ESTIMATE, SPEND
-from rido.plots.markdown import escaped, table
 from rido.policies.files import named_policies, parse_policies
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ _STATUS: dict[Outcome, int] = {"pass": 0, "fail": 3, "undecided": 4}
 _SHOW = "What to write"
 
 
-@command(CompareOptions)
+@command(compare)
 def compare_command(
     env: EnvArgument,
     policies: Annotated[
@@ -90,8 +89,7 @@ def compare_command(
     elif gamma is None or budget is None:
         raise ValueError("gamma and budget must be given, as in --gamma 0.99 --budget 100000, but with --results")
     else:
-        trusted = [may_run_code(str(policy), options["trust"]) for policy in named.values()]  # asks about each
-        options["trust"] = any(trusted)
+        options["trust"] = may_run_code(*map(str, named.values()), trust=options["trust"])
         if judge is not None:
             options["stop"] = lambda known: judge.judge(known).outcome != "undecided"
         result = compare(env, named, gamma=gamma, budget=budget, **options)
@@ -143,6 +141,8 @@ def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
     Returns:
         The verdict, the summary's first line, a table of all policies, and warnings.
     """
+    from rido.plots.markdown import escaped, table  # plots are slow to import
+
     head, *_ = comparison.summary().splitlines()
     lines = [f"**{escaped(verdict)}**", ""] if verdict else []
     lines += [escaped(head), ""]

@@ -9,11 +9,11 @@ import typer
 from rido.cli.console import may_run_code, sparkline
 from rido.cli.options import EnvArgument, Output, PolicyOption, command
 from rido.core.options import ESTIMATE
-from rido.evaluation.evaluate import EvaluateOptions, evaluate
+from rido.evaluation.evaluate import evaluate
 from rido.evaluation.result import Evaluation
 
 
-@command(EvaluateOptions)
+@command(evaluate)
 def evaluate_command(
     env: EnvArgument,
     gamma: Annotated[
@@ -24,7 +24,7 @@ def evaluate_command(
     **options: Any,
 ) -> Output:
     """Estimate the expected return of a policy in an environment."""
-    options["trust"] = may_run_code(policy, options["trust"])
+    options["trust"] = may_run_code(policy, trust=options["trust"])
     result = evaluate(env, policy, gamma=gamma, **options)
     return Output(result.to_dict(), lambda: _show(result))
 

@@ -6,7 +6,6 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Required, Unpack
@@ -16,17 +15,18 @@ from rido.comparison.race import Race
 from rido.core import checks
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.trajectories import concatenate
-from rido.evaluation.problem import Problem, SimulationOptions, StartsOptions, policy_fingerprint
+from rido.evaluation.problem import Problem, policy_fingerprint
 from rido.evaluation.progress import Progress
-from rido.evaluation.source import EndedError, Live, Recorded, Request, Resumed, Said, Source, collect
+from rido.evaluation.source import EndedError, Live, Recorded, Resumed, Said, Source, Wanted, collect
 from rido.policies.files import named_policies
 from rido.record.database import RunFileError
 from rido.record.header import ComparisonHeader
 from rido.record.records import Piece
 from rido.record.runfile import RunFile
 from rido.simulators import factory
-from rido.simulators.base import describe, refuse_components, refuse_memory
+from rido.simulators.base import refuse_components, refuse_memory
 from rido.simulators.lineup import Lineup
+from rido.simulators.options import Options
 from rido.simulators.sobol import check_seeds, refuse_without_points
 
 DECIDE = "What to decide"
@@ -36,7 +36,7 @@ _SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts") 
 
 
 @declares
-class CompareOptions(SimulationOptions, StartsOptions, total=False):
+class CompareOptions(Options, total=False):
     """Options of compare(), beside those that other functions take too.
 
     Args:
@@ -98,7 +98,7 @@ def compare(
         first = lineup.simulator(next(iter(named)))
         if options["starts"] == "sobol":
             refuse_without_points(first, reseed=options["reseed"])
-        race.lockstep = describe(first).in_time_of_one
+        race.lockstep = first.capabilities.in_time_of_one
         entropy = secrets.randbits(64) if options["seed"] is None else options["seed"]
         if options["run"] is not None:
             identity = problem.fingerprints(first)
@@ -131,7 +131,7 @@ def _open_sources(race: Race, lineup: Lineup, entropy: int, record: RunFile | No
     fresh, sources = not pieces, dict[str, Source]()
     for name in race.names:
         running = lineup.simulator(name)
-        able = describe(running)
+        able = running.capabilities
         refuse_components(running, "a comparison of policies")
         refuse_memory(running, name)
         notes = []
@@ -140,7 +140,7 @@ def _open_sources(race: Race, lineup: Lineup, entropy: int, record: RunFile | No
                 notes.append(f"{name} draws random numbers that the seed does not control")
             notes += check_seeds(running, entropy, sobol=race.replicates > 0)
         live = Live(
-            partial(lineup.simulator, name),
+            running,
             entropy,
             horizon=race.horizon,
             gamma=race.gamma,
@@ -174,7 +174,7 @@ def _run_from(
             for place, name in enumerate(race.names):
                 if name in names:
                     number = race.rounds * len(race.names) + place
-                    parts = collect(sources[name], Request(number, trajectories, lengths, groups), bar)
+                    parts = collect(sources[name], Wanted(number, trajectories, lengths, groups), bar)
                     told[name] = concatenate([part.trajectories for part in parts])
                     said[name], pieces = sources[name].said(), [*pieces, *parts]
             race.tell(told)

@@ -14,7 +14,7 @@ from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.components import Components
 from rido.evaluation.progress import Progress
-from rido.evaluation.source import RESET_REPLICATES, Live, Request, Source, collect
+from rido.evaluation.source import RESET_REPLICATES, Live, Source, Wanted, collect
 from rido.predictors.base import Critic
 from rido.predictors.features import FeatureExtractor, Sample
 from rido.predictors.learning import Learner
@@ -181,7 +181,7 @@ class Collector:
         extractor: FeatureExtractor | None = None,
     ) -> list[Piece]:
         started, edges = time.perf_counter(), self._reward_range
-        request = Request(self.round, self.trajectories, lengths, groups, self.critic, extractor)
+        request = Wanted(self.round, self.trajectories, lengths, groups, self.critic, extractor)
         check = None if edges is None else partial(check_rewards, reward_range=edges)
         pieces = collect(self.source, request, self._bar, room=room, check=check)
         self.busy_seconds += time.perf_counter() - started

@@ -27,7 +27,7 @@ from rido.predictors.learning import Learner
 from rido.predictors.selection import RESET_SHARE, CriticChoice
 from rido.record.header import EvaluationHeader
 from rido.record.runfile import RunFile
-from rido.simulators.base import Simulator, describe
+from rido.simulators.base import Simulator
 from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import width_warnings
@@ -40,7 +40,7 @@ _BYTES_PER_TRANSITION = 16  # rewards are kept once while they are collected, an
 
 
 @dataclass(frozen=True)
-class Task:
+class EvaluationTask:
     """What :func:`rido.evaluate` was asked to do, checked.
 
     Attributes:
@@ -103,9 +103,11 @@ def reset_reserve(max_resets: int, reset_cost: float, budget: int) -> int:
     return math.ceil(max(min(max_resets * reset_cost, _RESET_BUDGET * budget), _LEAST_RESETS * reset_cost))
 
 
-def run_task(task: Task, simulator: Simulator, environment: str, configuration: Mapping[str, Any]) -> Evaluation:
+def run_task(
+    task: EvaluationTask, simulator: Simulator, environment: str, configuration: Mapping[str, Any]
+) -> Evaluation:
     """Runs a task with a simulator, and goes on with its run file if there is one."""
-    able, choice = describe(simulator), CriticChoice.resolve(task.critic, simulator)
+    able, choice = simulator.capabilities, CriticChoice.resolve(task.critic, simulator)
     if choice.learns and choice.name == "auto" and task.strategy.budget < _LEARNING * task.strategy.horizon:
         choice = CriticChoice("auto")
     strategy = begin(task, choice)
@@ -124,7 +126,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
             record = stack.enter_context(RunFile(task.run, header, defaults={"seed": entropy}))
             record_goals(record, task.goals, strategy)
             entropy = record.header.seed or 0
-        notes = list(able.notes)
+        notes = list(able.found.notes)
         if able.policy is not None and not able.policy.reproducible:
             notes.insert(0, f"{policy} draws random numbers that the seed does not control")
         if task.timing is not None:
@@ -132,7 +134,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
         if record is None or not record.has_pieces:  # a run that resumes has noted it
             notes += check_seeds(simulator, entropy, sobol=task.sobol)
         live = Live(
-            lambda: simulator,
+            simulator,
             entropy,
             horizon=strategy.horizon,
             gamma=strategy.gamma,
@@ -147,7 +149,7 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
         return run_from(source, task, choice, environment=environment, policy=policy, seed=entropy).evaluation
 
 
-def _header(task: Task, choice: CriticChoice, **configuration: Any) -> EvaluationHeader:
+def _header(task: EvaluationTask, choice: CriticChoice, **configuration: Any) -> EvaluationHeader:
     """Returns what the run file is of."""
     strategy, timing, resets = task.strategy, task.timing, choice.name != "none"
     return EvaluationHeader(
@@ -170,7 +172,7 @@ def _header(task: Task, choice: CriticChoice, **configuration: Any) -> Evaluatio
     )
 
 
-def begin(task: Task, choice: CriticChoice, budget: int | None = None) -> Strategy:
+def begin(task: EvaluationTask, choice: CriticChoice, budget: int | None = None) -> Strategy:
     """Returns the task's strategy, or one with another budget, divided as the task needs it."""
     strategy = task.strategy
     if budget is not None:
@@ -197,7 +199,7 @@ class Outcome(NamedTuple):
 
 def run_from(
     source: Source,
-    task: Task,
+    task: EvaluationTask,
     choice: CriticChoice,
     *,
     environment: str,
@@ -276,7 +278,11 @@ def run_from(
 
 
 def _spend(
-    task: Task, choice: CriticChoice, collector: Collector, bar: Progress, history: list[tuple[int, Estimate]] | None
+    task: EvaluationTask,
+    choice: CriticChoice,
+    collector: Collector,
+    bar: Progress,
+    history: list[tuple[int, Estimate]] | None,
 ) -> tuple[Strategy, bool]:
     """Spends the budget; returns the strategy that knows what the estimate rests on, and whether it has all it wants.
 
@@ -326,7 +332,7 @@ def _spend(
     return strategy, True
 
 
-def _ask(task: Task, strategy: Strategy, collector: Collector, goals: deque[Goal]) -> Schedule | None:
+def _ask(task: EvaluationTask, strategy: Strategy, collector: Collector, goals: deque[Goal]) -> Schedule | None:
     """Returns what to collect next; None when time is over or the last goal is reached."""
     if (timing := task.timing) is not None:
         known = partial(timing.next_budget, strategy, collector, task.reserve)
@@ -341,7 +347,7 @@ def _ask(task: Task, strategy: Strategy, collector: Collector, goals: deque[Goal
     return schedule
 
 
-def _reset(task: Task, collector: Collector, error: float) -> bool:
+def _reset(task: EvaluationTask, collector: Collector, error: float) -> bool:
     """Resets for the critic's expectation over starts; returns whether the source had all of it."""
     most = task.affordable_resets
     if task.timing is not None:

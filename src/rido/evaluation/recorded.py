@@ -20,7 +20,7 @@ from rido.core.schedule import Schedule
 from rido.core.trajectories import count_reached
 from rido.evaluation.components import Components
 from rido.evaluation.extension import recorded_goals
-from rido.evaluation.loop import Task, begin, run_from
+from rido.evaluation.loop import EvaluationTask, begin, run_from
 from rido.evaluation.result import Evaluation
 from rido.evaluation.source import EndedError, OtherPlanError, Recorded
 from rido.evaluation.time_budget import Clock, Costs, TimeBudget
@@ -158,7 +158,7 @@ def _read(
         clock = Clock(0.0, header.horizon)
         timing = TimeBudget(header.time_budget or 0.0, Costs(**header.costs), clock, 0.0, None, header.first_budget)
     strategy = make(horizon=header.horizon, budget=goals[0].budget, gamma=header.gamma)
-    task = Task(
+    task = EvaluationTask(
         make=make,
         strategy=strategy,
         goals=tuple(goals),

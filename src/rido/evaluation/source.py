@@ -26,16 +26,7 @@ from rido.predictors.features import FeatureExtractor
 from rido.record.database import RunFileError
 from rido.record.records import DOUBTS, NOTES, REMARKS, WHOLE, Piece
 from rido.record.runfile import RunFile
-from rido.simulators.base import (
-    ObservingSimulator,
-    SimulationError,
-    Simulator,
-    Summarised,
-    SummarisingSimulator,
-    describe,
-    seed_source,
-    trajectory_seeds,
-)
+from rido.simulators.base import Batch, Request, Seeds, SimulationError, Simulator, Summarised, trajectory_seeds
 from rido.simulators.sobol import SobolPoints
 
 RESET_REPLICATES = 16
@@ -66,7 +57,7 @@ class OtherPlanError(RunFileError):
 
 
 @dataclass(frozen=True)
-class Request:
+class Wanted:
     """Trajectories to collect.
 
     Attributes:
@@ -90,11 +81,11 @@ class Request:
         """Transitions that the first trajectories take at most, for each number of them."""
         return np.cumsum(self.lengths)
 
-    def until(self, count: int) -> Request:
+    def until(self, count: int) -> Wanted:
         """Returns the first of them."""
         return replace(self, lengths=self.lengths[:count], groups=self.groups[:count])
 
-    def after(self, done: int) -> Request:
+    def after(self, done: int) -> Wanted:
         """Returns what is left of it when some are there."""
         return replace(self, first=self.first + done, lengths=self.lengths[done:], groups=self.groups[done:])
 
@@ -123,7 +114,7 @@ class Source(Protocol):
     takes_points: bool
     sums: bool
 
-    def next(self, request: Request) -> Piece:
+    def next(self, request: Wanted) -> Piece:
         """Returns the first of these trajectories, as many as make a piece."""
         ...
 
@@ -159,7 +150,7 @@ class Live:
     """Simulates trajectories by their index.
 
     Args:
-        simulator: returns what simulates, ready for the policy.
+        simulator: what simulates.
         entropy: what all seeds come from.
         horizon: number of time steps.
         gamma: discount factor.
@@ -171,11 +162,12 @@ class Live:
     Attributes:
         takes_points: whether points can decide where trajectories start.
         sums: whether it has returned sums instead of rewards.
+        found: what the simulator has found out so far.
     """
 
     def __init__(
         self,
-        simulator: Callable[[], Simulator],
+        simulator: Simulator,
         entropy: int,
         *,
         horizon: int,
@@ -185,7 +177,8 @@ class Live:
         notes: Sequence[str] = (),
         doubts: Sequence[str] = (),
     ) -> None:
-        able = describe(simulator())
+        able = simulator.capabilities
+        self._policy, self.found = able.policy, able.found
         self.sums = False
         self.takes_points = able.takes_points
         self._simulator, self._entropy = simulator, entropy
@@ -198,25 +191,25 @@ class Live:
         self._transitions, self._seconds = 0, 0.0
         self._summarised: Summarised | None = None
 
-    def next(self, request: Request) -> Piece:
+    def next(self, request: Wanted) -> Piece:
         """Simulates the first of these trajectories: one for each environment, and more if they are quick."""
-        simulator, lengths = self._simulator(), request.lengths
-        count = simulator.num_envs
+        count, lengths = self._simulator.num_envs, request.lengths
         if self._lockstep:
             count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
         elif self._seconds > 0:
             rate = self._transitions / self._seconds
             count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
         count = min(count, lengths.size)
-        wanted: list[Any] = [lengths[:count], trajectory_seeds(self._entropy, request.first, count)]
-        if self._points is not None:
-            wanted.append(self._points.take(request.groups[:count]))
+        plain = request.extractor is None and request.critic is None
+        seeds = trajectory_seeds(self._entropy, request.first, count)
+        points = None if self._points is None else self._points.take(request.groups[:count])
         started = time.perf_counter()
         try:
-            if request.extractor is None and request.critic is None:
-                piece = Piece(request.round, simulator.rollout(*wanted), 0.0)
-            else:
-                piece = self._observe(simulator, request, wanted)
+            batch = self._simulator.collect(
+                Request(lengths[:count], seeds, points, wants="rewards" if plain else "observations")
+            )
+            self.found = batch.found
+            piece = Piece(request.round, batch.trajectories, 0.0) if plain else self._observed(request, batch, seeds)
         except SimulationError as error:
             raise error.at(request.first + error.trajectory) from error.__cause__
         seconds = time.perf_counter() - started
@@ -228,33 +221,31 @@ class Live:
 
     def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
         """Resets, and returns the critic's values of first observations and the seconds that it took."""
-        started, count, simulator = time.perf_counter(), replicates.size, self._simulator()
-        if self.sums:
-            assert isinstance(simulator, SummarisingSimulator)
-            found = simulator.start_values(seed_source(self._entropy, _RESET_STREAM), first, count, critic)
-            return found, time.perf_counter() - started
-        assert isinstance(simulator, ObservingSimulator)
-        wanted: list[Any] = [trajectory_seeds(self._entropy, first, count, stream=_RESET_STREAM)]
-        if points:
-            wanted.append(self._reset_points.take(replicates))
-        found = value(critic, simulator.starts(*wanted), np.full(count, self._horizon))
+        started, count = time.perf_counter(), replicates.size
+        seeds = Seeds(self._entropy, first, count, stream=_RESET_STREAM)
+        drawn = self._reset_points.take(replicates) if points else None
+        known = critic if self.sums else None
+        batch = self._simulator.collect(Request(None, seeds, drawn, wants="starts", critic=known))
+        self.found, found = batch.found, batch.observations
+        if not self.sums:
+            found = value(critic, found, np.full(count, self._horizon))
         return found, time.perf_counter() - started
 
     def summarise(self, schedule: Schedule, first: int, critic: Critic | None, whole: int | None) -> Summarised:
         """Collects a schedule on a device and returns sums over the rewards, and over the critic's signal."""
-        simulator = self._simulator()
-        assert isinstance(simulator, SummarisingSimulator)
+        seeds = Seeds(self._entropy, first, schedule.trajectories)
         known: dict[str, Any] = dict(critic=critic, before=self._summarised, whole=whole)
-        self.sums = True
         try:
-            self._summarised = simulator.summarise(schedule, seed_source(self._entropy), first, **known)
+            batch = self._simulator.collect(Request(schedule, seeds, wants="sums", **known))
         except SimulationError as error:
             raise error.at(first + error.trajectory) from None
-        return self._summarised
+        assert batch.sums is not None
+        self._summarised, self.found, self.sums = batch.sums, batch.found, True
+        return batch.sums
 
     def reset_batch(self) -> int:
         """Returns how many resets make a batch."""
-        return self._simulator().num_envs if self.sums else _RESETS
+        return self._simulator.num_envs if self.sums else _RESETS
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
         """Nothing was decided before."""
@@ -265,10 +256,9 @@ class Live:
 
     def said(self) -> Said:
         """Returns what the simulator and its policy say."""
-        able = describe(self._simulator())
-        normalisation = "" if able.policy is None else able.policy.normalisation
-        notes = tuple(dict.fromkeys([*self._notes, *able.notes]))
-        return Said(notes, self._doubts, able.remarks, normalisation, able.rehearsed)
+        normalisation = "" if self._policy is None else self._policy.normalisation
+        notes = tuple(dict.fromkeys([*self._notes, *self.found.notes]))
+        return Said(notes, self._doubts, self.found.remarks, normalisation, self.found.rehearsed)
 
     def pass_over(self, groups: Counts, *, resets: bool = False) -> None:
         """Passes over the points of trajectories or resets that were recorded before."""
@@ -277,14 +267,7 @@ class Live:
         elif self._points is not None:
             self._points.skip(groups)
 
-    @property
-    def workers(self) -> tuple[int, int]:
-        """Workers that are ready now, and that there should be."""
-        return describe(self._simulator()).workers
-
-    def _observe(self, simulator: Simulator, request: Request, wanted: list[Any]) -> Piece:
-        assert isinstance(simulator, ObservingSimulator)
-        observed = simulator.observe(*wanted)
+    def _observed(self, request: Wanted, observed: Batch, seeds: Sequence[int]) -> Piece:
         if request.extractor is None:
             assert request.critic is not None
             made = signal(request.critic, observed, horizon=self._horizon, gamma=self._gamma)
@@ -292,7 +275,7 @@ class Live:
         # One trajectory after the other, because an agent's value may be rounded by its place in the batch.
         steps = observed.trajectories.steps
         parts: list[Floats] = []
-        for seed, count, end in zip(wanted[1], steps.tolist(), np.cumsum(steps).tolist(), strict=True):
+        for seed, count, end in zip(seeds, steps.tolist(), np.cumsum(steps).tolist(), strict=True):
             actions = None if observed.actions is None else observed.actions[end - count : end]
             first = end - count + len(parts)  # there is one observation more than actions for each trajectory
             observations = take(observed.observations, np.arange(first, first + count + 1))
@@ -316,7 +299,7 @@ class Recorded:
         self.pieces = deque(file.pieces()) if pieces is None else pieces
         self._resets = deque(file.resets())
 
-    def next(self, request: Request) -> Piece:
+    def next(self, request: Wanted) -> Piece:
         """Returns the next recorded piece, if it is of these trajectories."""
         if not self.pieces:
             return self._simulate(request)
@@ -355,7 +338,7 @@ class Recorded:
         """Returns how many resets make a batch."""
         return _RESETS
 
-    def _simulate(self, request: Request) -> Piece:
+    def _simulate(self, request: Wanted) -> Piece:
         raise EndedError(self._file.path)
 
     def _reset(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
@@ -399,15 +382,15 @@ class Resumed(Recorded):
         self._file.decide("rehearsed", lambda: now.rehearsed)
         return super().said()
 
-    def _simulate(self, request: Request) -> Piece:
+    def _simulate(self, request: Wanted) -> Piece:
         piece = self._live.next(request)
         self.said()
-        self._file.append(piece, self._live.workers)
+        self._file.append(piece, self._live.found.workers)
         return piece
 
     def _reset(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
         starts, seconds = self._live.starts(first, replicates, critic, points=points)
-        self._file.append_resets(first // _RESETS, starts, seconds, self._live.workers)
+        self._file.append_resets(first // _RESETS, starts, seconds, self._live.found.workers)
         return starts, seconds
 
     def _pass_over(self, groups: Counts, *, resets: bool = False) -> None:
@@ -416,7 +399,7 @@ class Resumed(Recorded):
 
 def collect(
     source: Source,
-    request: Request,
+    request: Wanted,
     bar: Progress,
     *,
     room: int | None = None,

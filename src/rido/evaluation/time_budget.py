@@ -15,7 +15,7 @@ from rido.evaluation.collector import Collector
 from rido.record.database import recognise
 from rido.record.header import EvaluationHeader
 from rido.record.runfile import RunFile
-from rido.simulators.base import Simulator, describe, trajectory_seeds
+from rido.simulators.base import Simulator, trajectory_seeds
 from rido.strategies import Strategy
 
 _MEASURING = 0.02  # share of a time budget for measuring what steps and resets cost
@@ -68,7 +68,7 @@ def measure_costs(simulator: Simulator, horizon: int, seconds: float, entropy: i
         entropy: what the seeds come from.
         most: transitions to take at most, at least 2; as many as it takes if not given.
     """
-    able = describe(simulator)
+    able = simulator.capabilities
     count = min(simulator.num_envs, max(_MOST_TRAJECTORIES, able.in_time_of_one))
     if most is not None:
         count = max(1, min(count, most // _LEAST_LENGTHS))

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,10 @@ from rido.evaluation.source import Live
 from rido.record.header import SuiteHeader
 from rido.record.records import NOTES
 from rido.record.runfile import RunFile
-from rido.simulators.base import SimulationError, describe, refuse_components, refuse_memory, trajectory_seeds
+from rido.simulators.base import SimulationError, refuse_components, refuse_memory
+from rido.simulators.sobol import check_seeds
 from rido.suite.leaderboard import Task
-from rido.suite.race import Request
+from rido.suite.race import TrajectoryRange
 from rido.suite.trajectory_store import TrajectoryStore
 
 
@@ -68,7 +68,7 @@ class OpenTask:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def collect(self, requests: Mapping[str, Request], bar: Progress) -> dict[str, Trajectories]:
+    def collect(self, requests: Mapping[str, TrajectoryRange], bar: Progress) -> dict[str, Trajectories]:
         """Returns the trajectories that are asked for, by policy."""
         told = {}
         for policy, request in requests.items():
@@ -77,7 +77,7 @@ class OpenTask:
             except SimulationError as error:
                 reason = f"{policy} in {self._name}: {error.reason}"
                 raise SimulationError(error.trajectory, error.step, error.seed, reason) from error.__cause__
-            self._remember(policy, describe(self._lineup.simulator(policy)).notes)
+            self._remember(policy, self._stores[policy].live.found.notes)
         return told
 
     @property
@@ -89,12 +89,12 @@ class OpenTask:
     @property
     def remarks(self) -> list[str]:
         """What else a reader may want to know, with the task."""
-        found = [describe(self._lineup.simulator(policy)).remarks for policy in self._stores]
-        return list(dict.fromkeys(f"{self._name}: {remark}" for remarks in found for remark in remarks))
+        found = [remark for store in self._stores.values() for remark in store.live.found.remarks]
+        return list(dict.fromkeys(f"{self._name}: {remark}" for remark in found))
 
     def _open(self, policy: str, opening: ExitStack) -> TrajectoryStore:
         running = self._lineup.simulator(policy)
-        able, record = describe(running), None
+        able, record = running.capabilities, None
         refuse_memory(running, policy)
         refuse_components(running, "a suite")
         if self._folder is not None:
@@ -112,12 +112,12 @@ class OpenTask:
             self._records[policy] = record
             self._notes[policy] = list(record.state(NOTES, []))
         process: dict[str, Any] = dict(horizon=self._problem.horizon, gamma=self._problem.gamma)
-        store = TrajectoryStore(Live(partial(self._lineup.simulator, policy), self._entropy, **process), record=record)
+        store = TrajectoryStore(Live(running, self._entropy, **process), record=record)
         if not store.recorded:
             draws = able.policy is not None and not able.policy.reproducible
             notes = [f"{policy} draws random numbers that the seed does not control"] if draws else []
             notes += [] if able.policy is None else [f"{policy}: {warning}" for warning in able.policy.warnings]
-            self._remember(policy, [*notes, *able.check_seeds(trajectory_seeds(self._entropy, 0, 2))])
+            self._remember(policy, [*notes, *check_seeds(running, self._entropy, sobol=False)])
         return store
 
     def _remember(self, policy: str, notes: Sequence[str]) -> None:

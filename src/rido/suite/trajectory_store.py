@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories, starts_of
 from rido.evaluation.progress import Progress
-from rido.evaluation.source import Live, Request
+from rido.evaluation.source import Live, Wanted
 from rido.record.runfile import RunFile
 
 
@@ -26,11 +26,12 @@ class TrajectoryStore:
         record: the run file; None to keep nothing.
 
     Attributes:
+        live: simulates them.
         recorded: transitions that were in the run file before.
     """
 
     def __init__(self, live: Live, *, record: RunFile | None) -> None:
-        self._live = live
+        self.live = live
         self._record = record
         self._known: dict[int, tuple[NDArray[np.float64], int]] = {}  # by index: planned rewards, steps taken
         self.recorded = 0
@@ -68,9 +69,9 @@ class TrajectoryStore:
     def _simulate(self, first: int, lengths: NDArray[np.int64], bar: Progress) -> None:
         """Simulates consecutive trajectories."""
         while lengths.size:
-            piece = self._live.next(Request(first, first, lengths, np.zeros_like(lengths)))
+            piece = self.live.next(Wanted(first, first, lengths, np.zeros_like(lengths)))
             if self._record is not None:
-                self._record.append(piece, self._live.workers)
+                self._record.append(piece, self.live.found.workers)
             self._keep(first, piece.trajectories)
             bar.advance(piece.trajectories.transitions)
             first, lengths = first + len(piece.trajectories), lengths[len(piece.trajectories) :]
