@@ -92,15 +92,20 @@ class Collector:
         return Sample(
             concatenate([piece.trajectories for piece in pieces]),
             np.concatenate([piece.terminated for piece in pieces if piece.terminated is not None]),
-            features[:, :-1] if extractor.judges else features,
-            features[:, -1] if extractor.judges else None,
+            features[:, :-1] if extractor.with_advantages else features,
+            features[:, -1] if extractor.with_advantages else None,
         )
 
-    def summarise(self, schedule: Schedule, whole: int | None) -> tuple[Summary, Summary | None]:
-        """Collects a schedule; returns sums over its rewards, and over their signal if there is a critic."""
+    def summarise(self, schedule: Schedule, total: int) -> tuple[Summary, Summary | None]:
+        """Collects a schedule; returns sums over its rewards, and over their signal if there is a critic.
+
+        Args:
+            schedule: what to collect.
+            total: transitions that all such schedules may take.
+        """
         assert isinstance(self.source, Live)
         started = time.perf_counter()
-        found = self.source.summarise(schedule, self.trajectories, self.critic, whole)
+        found = self.source.summarise(schedule, self.trajectories, self.critic, total)
         if found.starts is not None:
             self._starts.append(found.starts)
         seconds = time.perf_counter() - started
@@ -119,7 +124,7 @@ class Collector:
         decide, agent = self.source.decide, extractor.agent
         if agent is not None:
             decide("agent discount", lambda: agent.discount)
-        extractor.judges = decide("judged actions", lambda: extractor.judges)
+        extractor.with_advantages = decide("advantages", lambda: extractor.with_advantages)
         worth = resets * (_SOBOL_GAIN if self.source.takes_points else 1.0)
         return float(decide("independent starts", lambda: worth))
 

@@ -231,10 +231,10 @@ class Live:
             found = value(critic, found, np.full(count, self._horizon))
         return found, time.perf_counter() - started
 
-    def summarise(self, schedule: Schedule, first: int, critic: Critic | None, whole: int | None) -> Summarised:
+    def summarise(self, schedule: Schedule, first: int, critic: Critic | None, total: int) -> Summarised:
         """Collects a schedule on a device and returns sums over the rewards, and over the critic's signal."""
         seeds = Seeds(self._entropy, first, schedule.trajectories)
-        known: dict[str, Any] = dict(critic=critic, before=self._summarised, whole=whole)
+        known: dict[str, Any] = dict(critic=critic, before=self._summarised, total=total)
         try:
             batch = self._simulator.collect(Request(schedule, seeds, wants="sums", **known))
         except SimulationError as error:

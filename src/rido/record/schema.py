@@ -35,7 +35,7 @@ _RENAMED = {"policies compared": "names", "suite task": "task"}  # settings of f
 _COSTS = ("per_step", "per_reset", "transitions", "starting")
 _DECISIONS = {  # of format 4, which kept them among the settings
     "agent discount": "agent discount",
-    "judged actions": "judged actions",
+    "judged actions": "advantages",
     "independent starts": "independent starts",
     "fitted critic": "fitted critic",
     "rehearsed": "rehearsed",
@@ -105,7 +105,7 @@ def _split(found: dict[str, Any]) -> tuple[dict[str, Any], dict[tuple[int, str],
             raise sqlite3.DatabaseError(f"setting {one.name} is missing")
     decisions = {(WHOLE, new): found[old] for old, new in _DECISIONS.items() if old in found}
     if "independent starts" in found:
-        decisions.setdefault((WHOLE, "judged actions"), False)
+        decisions.setdefault((WHOLE, "advantages"), False)
     for number, goal in enumerate(found.get("extensions", []), start=1):
         decisions[number, "goal"] = goal
     for name, value in found.items():
