@@ -109,7 +109,7 @@ def test_evaluate_stops_at_a_precision_and_takes_a_critic():
             [*LQG, "--until", "10", "--strategy", "rido"],
             "until works only with strategy 'adaptive' or",
         ),
-        ([*LQG, "--critic", "policy"], "critic 'policy' must come with an agent"),
+        ([*LQG, "--critic", "policy"], "critic 'policy' works only with an agent"),
         (["evaluate", "Pendulem-v1", "--budget", "500", "--gamma", "0.9"], "did you mean Pendulum-v1"),
         (PENDULUM, "policy must be given"),
         ([*LQG[:2], "--budget", "49", "--gamma", "0.9", "--horizon", "50"], "budget must pay for"),
@@ -218,8 +218,8 @@ SLOW = """
 import os, time
 import gymnasium as gym
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
-from rido.evaluation import collector
-collector._PIECE_SECONDS = 0.2
+from rido.evaluation import source
+source._PIECE_SECONDS = 0.2
 class Slow(PendulumEnv):
     def step(self, action):
         time.sleep(0.01 * ("HURRY" not in os.environ))
