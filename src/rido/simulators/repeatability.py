@@ -14,6 +14,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,6 +113,15 @@ def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int], points
     return Findings(tuple(notes), seeded, unseeded)
 
 
+def content(thing: Any) -> bytes | None:
+    """Returns an object as bytes; None if it cannot be copied, or is too large."""
+    try:
+        cloudpickle.dump(thing, file := _Small())
+        return file.getvalue()
+    except Exception:
+        return None
+
+
 class _Small(io.BytesIO):
     """A file that takes some bytes only: copies of replay buffers are not worth their time."""
 
@@ -123,11 +133,10 @@ class _Small(io.BytesIO):
 
 def copied(policy: Policy) -> Any:
     """Returns a copy of a policy, which may remember its calls; None if it cannot be copied, or is too large."""
-    try:
-        cloudpickle.dump(policy, file := _Small())
-        return cloudpickle.loads(file.getvalue())
-    except Exception:
-        return None
+    with suppress(Exception):
+        if (found := content(policy)) is not None:
+            return cloudpickle.loads(found)
+    return None
 
 
 def _act(policy: Policy, observation: Any, seed: int, space: Any) -> list[Any]:
