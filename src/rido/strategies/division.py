@@ -1,8 +1,8 @@
 """Division: which trajectories belong together. Teams are independent of each other; replicates tell the error.
 
-A team is planned from the other teams' rewards, and may have a critic that was fitted on the other teams. The starts of
-a replicate are points of its own low-discrepancy sequence. Points of one sequence depend on each other, so the
-error of their mean cannot be told from their spread; the spread of the replicates' means tells it.
+A team is planned from the other teams' rewards, and may have a critic that was fitted on the other teams. Each
+replicate starts from the points of another low-discrepancy sequence. Points of one sequence depend on each other, so
+the error of their mean cannot be told from their spread; the spread of the replicates' means tells it.
 """
 
 from __future__ import annotations
