@@ -54,7 +54,7 @@ _ALGORITHMS = (
 def load_agent(
     path: Path, observation_space: Space, action_space: Space, *, deterministic: bool = True, trust: bool = False
 ) -> AgentPolicy:
-    """Load an agent from the zip that SB3's ``save`` wrote.
+    """Loads an agent from the zip that SB3's ``save`` wrote.
 
     The zip tells the algorithm. A ``vecnormalize.pkl`` or ``vec_normalize.pkl`` beside it, or one in the folder of the
     zip's name (the layout of RL Baselines3 Zoo), gives the observation statistics. Files of the old ``gym`` load

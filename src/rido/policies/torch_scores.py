@@ -55,7 +55,7 @@ class TorchPolicy(DifferentiablePolicy):
         self._check(observation_space)
 
     def _check(self, observation_space: Space) -> None:
-        """Refuse a network that does not return a distribution over the actions of the space."""
+        """Refuses a network that does not return a distribution over the actions of the space."""
         from gymnasium import spaces
         from gymnasium.vector.utils import batch_space
 
@@ -201,7 +201,7 @@ def _numbers(distribution: Distribution) -> NDArray[Any] | None:
 
 @contextmanager
 def _prepared(module: torch.nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode and let distributions skip their checks, which actions have passed."""
+    """Puts a network into evaluation mode and lets distributions skip their checks, which actions have passed."""
     checked = Distribution._validate_args
     Distribution.set_default_validate_args(False)
     try:
