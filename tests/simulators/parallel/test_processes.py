@@ -90,6 +90,7 @@ def test_workers_that_are_not_ready_do_not_count_as_alive(tmp_path):
     gate.touch()
     with WorkerSimulator(partial(Gated, gate), zeros, workers=2, horizon=40) as simulator:
         wait_for_workers(simulator, (2, 2))
+        simulator.rollout(LENGTHS, SEEDS)  # the first request is rehearsed by both, so it must not find one alone
         gate.unlink()
         os.kill(simulator.pids[0], signal.SIGKILL)
         wait_for_workers(simulator, (1, 2))
