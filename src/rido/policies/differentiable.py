@@ -10,17 +10,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies import sb3
-from rido.policies.base import Policy
+from rido.policies.base import Policy, Space
 from rido.policies.tensors import is_module
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +39,7 @@ class DifferentiablePolicy(Policy):
 
     size: int
 
-    def __init__(self, action_space: gym.Space[Any]) -> None:
+    def __init__(self, action_space: Space) -> None:
         self._space = action_space
 
     @abstractmethod
@@ -92,9 +89,7 @@ class StochasticPolicy:
     log_prob: Callable[[Any, Any, Any], Any]
 
 
-def differentiable_policy(
-    policy: Any, observation_space: gym.Space[Any], action_space: gym.Space[Any]
-) -> DifferentiablePolicy:
+def differentiable_policy(policy: Any, observation_space: Space, action_space: Space) -> DifferentiablePolicy:
     """Make a :class:`DifferentiablePolicy` of what a user gave.
 
     Args:

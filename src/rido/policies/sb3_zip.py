@@ -15,11 +15,12 @@ import zipfile
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rido.core.extras import import_extra
+from rido.policies.base import Space
 from rido.policies.sb3 import AgentPolicy, agent_policy, check_supported
 from rido.policies.untrusted import (
     SMALL_BYTES,
@@ -30,9 +31,6 @@ from rido.policies.untrusted import (
     limited_loading,
     unpickle,
 )
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 # In the names of files that may have statistics of observations.
 _STATISTICS = re.compile(r"vec.?norm|normali[sz]|norm.?(stat|obs)|obs.?rms")
@@ -54,12 +52,7 @@ _ALGORITHMS = (
 
 
 def load_agent(
-    path: Path,
-    observation_space: gym.Space[Any],
-    action_space: gym.Space[Any],
-    *,
-    deterministic: bool = True,
-    trust: bool = False,
+    path: Path, observation_space: Space, action_space: Space, *, deterministic: bool = True, trust: bool = False
 ) -> AgentPolicy:
     """Load an agent from the zip that SB3's ``save`` wrote.
 

@@ -44,6 +44,7 @@ from rido.simulators.rehearsal import (
     as_batched,
     can_pair,
     first_observations,
+    instances_differ,
     memory_notes,
     mixes_rows,
     rehearsal_notes,
@@ -146,8 +147,8 @@ class EnvironmentsSimulator(Simulator):
             case "starts":
                 return Batch(NO_TRAJECTORIES, self._starts(seeds, points), found=self.found)
             case "trial":
-                notes = self._check_seeds(seeds, points)
-                return Batch(NO_TRAJECTORIES, found=replace(self.found, notes=notes))
+                rehearsed, notes = self._rehearsed, self._check_seeds(seeds, points)
+                return Batch(NO_TRAJECTORIES, found=Found(notes, rehearsed=self._rehearsed - rehearsed))
         if observing and not self._envs.in_rows:
             raise ValueError(
                 f"critic must be left out where observations are {self.observation_space}: a batch of them has no rows"
@@ -179,8 +180,17 @@ class EnvironmentsSimulator(Simulator):
         if not self.policy.in_sequence:
             self._try(seeds)  # first of all, while environments are fresh
         self._envs.provide(1)
+        notes: list[str] = []
+        if self.policy.in_sequence and isinstance(self._envs, SingleEnvironments):
+            differ, taken = instances_differ(self._envs, seeds[0])
+            self._rehearsed += taken
+            if differ:
+                notes.append(
+                    "another instance of the environment gives another trajectory for the same seed and actions: its "
+                    "constructor or its steps draw random numbers that the seed does not control"
+                )
         self._findings = check_seeds(self._envs, self.policy, seeds, points)
-        return self._findings.notes
+        return (*self._findings.notes, *notes)
 
     def remembers(self, name: str = "") -> bool:
         """Returns whether a policy has a memory that nothing clears; see :class:`Capabilities`."""
@@ -303,7 +313,6 @@ class EnvironmentsSimulator(Simulator):
         except TakesBatchesError as error:
             if not envs.in_rows:
                 raise rollout.failure(f"the policy raised {error.__cause__!r}") from error.__cause__
-            assert isinstance(policy, FunctionPolicy)
             policy.take_batches(error)
             return None
         return rollout
@@ -388,7 +397,6 @@ class EnvironmentsSimulator(Simulator):
                 try:
                     return one_by_one(rollout.actors(policy), observations, space)
                 except TakesBatchesError as error:
-                    assert isinstance(policy, FunctionPolicy)
                     policy.take_batches(error)
             generators = rollout.generators(self.policy.draws)
             if not isinstance(self.policy, RecurrentPolicy):

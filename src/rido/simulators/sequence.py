@@ -171,6 +171,11 @@ class SequentialRollout:
             rewards = flat
         return Trajectories.of_checked(rewards, lengths.copy(), steps)
 
+    @property
+    def seen(self) -> list[Any]:
+        """All observations, one by one."""
+        return self._seen
+
     def observations(self) -> Any:
         return stack_alike(self._seen)
 
