@@ -76,14 +76,12 @@ def check_seeds(simulator: Simulator, entropy: int, *, sobol: bool) -> tuple[str
     return simulator.collect(Request(None, trajectory_seeds(entropy, 0, 2), points, wants="trial")).found.notes
 
 
-def refuse_without_points(simulator: Simulator, *, reseed: bool) -> None:
+def refuse_without_points(simulator: Simulator) -> None:
     """Raises if points cannot decide where trajectories start."""
-    if not reseed:
-        raise ValueError("starts='sobol' must come with reseed=True, got False")
     able = simulator.capabilities
     if not able.takes_points:
         raise ValueError(
-            f"starts='sobol' must come with a simulator that takes points, got "
+            f"starts='sobol' needs a simulator that takes points, got "
             f"{able.engine or type(simulator).__name__}: collect with 'gymnasium', 'workers' or 'ray', or offer "
             "reset_from() in JAX; see docs/starts.md"
         )
