@@ -81,7 +81,7 @@ def refuse_without_points(simulator: Simulator) -> None:
     able = simulator.capabilities
     if not able.takes_points:
         raise ValueError(
-            f"starts='sobol' needs a simulator that takes points, got "
+            f"starts='sobol' works only with a simulator that takes points, not "
             f"{able.engine or type(simulator).__name__}: collect with 'gymnasium', 'workers' or 'ray', or offer "
             "reset_from() in JAX; see docs/starts.md"
         )
