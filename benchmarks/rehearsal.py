@@ -3,8 +3,8 @@
     python benchmarks/rehearsal.py --output results/rehearsal.md
 
 Cost: seconds of the rehearsal, or of the trial of a policy's memory, over those of a run of 100 episodes, both least of
-several in one process. Agents: time of a run with known batches over the same without a rehearsal, in turns. Alarms: every
-environment that Gymnasium registers here, played with sampled actions, side by side and in a second instance.
+several in one process. Agents: speed of a run with known batches over the same without a rehearsal, in turns. Alarms:
+every environment that Gymnasium registers here, played with sampled actions, side by side and in a second instance.
 """
 
 import argparse
@@ -92,7 +92,8 @@ def agents():
             times = {True: [], False: []}
             for turn in range(2 * REPEATS + 2):
                 tried = turn % 2 == 0
-                with nullcontext() if tried else patch.object(EnvironmentsSimulator, "_try", lambda self, seeds: None):
+                untried = patch.object(EnvironmentsSimulator, "_try", lambda self, seeds: None)
+                with nullcontext() if tried else untried:
                     started = time.process_time()
                     rido.evaluate(env_id, policy, **settings)
                 times[tried] += [time.process_time() - started] if turn > 1 else []  # the first ones import
@@ -119,13 +120,8 @@ def alarms():
         found += [f"{env_id}: another instance gives another trajectory"] if differ else []
         simulator.close()
     ids = count // 5
-    told = f"Second instances took steps in {len(stepped)} environments, whose attributes differ: {', '.join(stepped)}."
-    return [
-        f"{len(found)} alarms in {count} rehearsals of {ids} environments.",
-        *(f"- {line}" for line in found),
-        "",
-        told,
-    ]
+    alarmed = [f"{len(found)} alarms in {count} rehearsals of {ids} environments.", *(f"- {line}" for line in found)]
+    return [*alarmed, "", f"Attributes of two instances differ, so that they took steps: {', '.join(stepped)}."]
 
 
 def main():
