@@ -83,7 +83,7 @@ class Wanted:
         return replace(self, lengths=self.lengths[:count], groups=self.groups[:count])
 
     def after(self, done: int) -> Wanted:
-        """Returns what is left of it when some are there."""
+        """Returns the rest of it when some are there."""
         return replace(self, first=self.first + done, lengths=self.lengths[done:], groups=self.groups[done:])
 
 
