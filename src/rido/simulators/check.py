@@ -290,7 +290,7 @@ class _Questions:
                 "memory of the policy", "found", "it remembers earlier calls, and nothing clears that: give it reset()"
             )
         elif held:
-            told = "it draws from a generator of its own: take a parameter generator, so that the seed repeats it"
+            told = "it draws from its own generator: take a parameter generator, so that the seed repeats it"
             self.add("memory of the policy", "note", told)
         else:
             cleared = "its reset() clears it" if policy.remembers else "none seen"
