@@ -301,7 +301,6 @@ class EnvironmentsSimulator(Simulator):
         except TakesBatchesError as error:
             if not envs.in_rows:
                 raise rollout.failure(f"the policy raised {error.__cause__!r}") from error.__cause__
-            assert isinstance(policy, FunctionPolicy)
             policy.take_batches(error)
             return None
         return rollout
@@ -386,7 +385,6 @@ class EnvironmentsSimulator(Simulator):
                 try:
                     return one_by_one(rollout.actors(policy), observations, space)
                 except TakesBatchesError as error:
-                    assert isinstance(policy, FunctionPolicy)
                     policy.take_batches(error)
             generators = rollout.generators(self.policy.draws)
             if not isinstance(self.policy, RecurrentPolicy):

@@ -58,7 +58,7 @@ def remembers(policy: Policy, observations: Sequence[Any], calls: int = MOST_CAL
     Args:
         policy: one that acts in sequence.
         observations: as the environment returned them, at least two that differ.
-        calls: about so many at most.
+        calls: at most about this many.
         frozen: whether generators that it holds are put back too. In several processes each would have a copy of them.
     """
     before, tried = GlobalState(), copied(policy)

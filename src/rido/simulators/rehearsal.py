@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from rido.policies.base import Policy
 from rido.policies.functions import RandomPolicy
 from rido.policies.observations import leaves, stack, take
-from rido.policies.recurrent import RecurrentPolicy
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.repeatability import GlobalState, content
 from rido.simulators.sequence import SequentialRollout
@@ -53,8 +52,8 @@ WORKERS_COPY = (
     f"draw from self.np_random, {_PAGE}"
 )
 WORKERS_REMEMBER = (
-    "workers must be 1 with {}, of which each worker would have a copy: it remembers earlier calls, or draws from a "
-    "generator of its own; give it a method reset(), or a parameter generator to draw from"
+    "workers must be 1 with {}, of which each worker would have a copy: it remembers earlier calls, or draws from "
+    "its own generator; give it a method reset(), or a parameter generator to draw from"
 )
 ROWS_COPY = (
     "env must seed each row by its own seed, got a VectorEnv whose rows repeat the same noise: seed them in reset(), "
@@ -230,20 +229,13 @@ def _step(envs: Environments, policy: Policy, busy: list[int], plays: dict[int, 
 
 def _act(envs: Environments, policy: Policy, play: Play, observation: Any) -> Any:
     """Returns the action of one observation, as the environment gets it."""
-    if policy.in_sequence:
-        if play.state is None:
-            play.state = cloudpickle.loads(cloudpickle.dumps(envs.action_space))
-            play.state.seed(play.seed % 2**31)
-        return play.state.sample()
-    if play.state is None:
-        play.state = [None], np.random.default_rng([play.seed, 1])
-    states, generator = play.state
-    if isinstance(policy, RecurrentPolicy):
-        actions, states = policy.step(observation, states, [generator])
-        play.state = states, generator
-    else:
-        actions = policy(take(observation, np.zeros(1, dtype=np.intp)), [generator])
-    return policy.executed(actions)[0]
+    if play.state is None and policy.in_sequence:
+        space = cloudpickle.loads(cloudpickle.dumps(envs.action_space))
+        space.seed(play.seed % 2**31)
+        play.state = lambda _: space.sample()
+    elif play.state is None:
+        play.state = policy.begin(np.random.default_rng([play.seed, 1]))
+    return play.state(take(observation, 0))
 
 
 def instances_differ(envs: SingleEnvironments, seed: int) -> tuple[bool, int]:

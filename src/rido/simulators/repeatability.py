@@ -23,7 +23,7 @@ import numpy as np
 
 from rido.policies.actions import one_action
 from rido.policies.base import Policy
-from rido.policies.functions import FunctionPolicy, TakesBatchesError
+from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import stack_alike, take
 from rido.simulators.base import Points
 from rido.simulators.environments import Environments, SingleEnvironments
@@ -146,7 +146,6 @@ def _act(policy: Policy, observation: Any, seed: int, space: Any) -> list[Any]:
         try:
             return [one_action(policy.begin(each)(copy.deepcopy(observation)), space) for each in generators]
         except TakesBatchesError as error:
-            assert isinstance(policy, FunctionPolicy)
             policy.take_batches(error)
     return list(policy(stack_alike([observation] * _ROWS), generators))
 
