@@ -72,7 +72,7 @@ class UntrustedFileError(ValueError):
 
 
 def unpickle(content: bytes, path: Path, *, trust: bool) -> Any:
-    """Read a pickle from an agent's files, saved with gymnasium or the old gym.
+    """Reads a pickle from an agent's files, saved with gymnasium or the old gym.
 
     Args:
         content: The pickle.
@@ -94,7 +94,7 @@ class _Unpickler(_InPython):  # type: ignore[misc]
             self.dispatch = self.limited
 
     def load_bytearray8(self) -> None:
-        """Allocate no more than there is, whatever length is declared."""
+        """Allocates no more than there is, whatever length is declared."""
         (size,) = struct.unpack("<Q", self.read(8))
         self.append(bytearray(self.read(min(size, self._size))))
 
@@ -107,7 +107,7 @@ class _Unpickler(_InPython):  # type: ignore[misc]
         super().load_newobj()
 
     def _limit(self) -> None:
-        """Refuse to construct what could allocate any size; pickles make objects without arguments, then fill them."""
+        """Refuses to construct what could allocate any size; pickles make objects without arguments, then fill them."""
         found, arguments = self.stack[-2:]
         if arguments and isinstance(found, type) and found not in _CONTAINERS:
             raise self._refused(f"{found.__module__}.{found.__qualname__}(...)")
@@ -152,7 +152,7 @@ def _known_classes() -> tuple[type, ...]:
 
 
 def check_declared_sizes(archive: zipfile.ZipFile, size: int) -> None:
-    """Refuse a zip that would grow too much, by the sizes that it declares: no more is ever read.
+    """Refuses a zip that would grow too much, by the sizes that it declares: no more is ever read.
 
     Args:
         archive: The zip.
@@ -167,7 +167,7 @@ def check_declared_sizes(archive: zipfile.ZipFile, size: int) -> None:
 
 
 def check_weights(content: bytes) -> None:
-    """Refuse weights of torch that ask for much more memory than they have.
+    """Refuses weights of torch that ask for much more memory than they have.
 
     Args:
         content: What ``torch.save`` wrote, a zip or the older sequence of pickles.
@@ -188,7 +188,7 @@ def check_weights(content: bytes) -> None:
 
 
 def check_space(space: Any) -> None:
-    """Refuse a space whose samples have more than 64 million numbers."""
+    """Refuses a space whose samples have more than 64 million numbers."""
     spaces = getattr(space, "spaces", ())
     for part in spaces.values() if isinstance(spaces, Mapping) else spaces:
         check_space(part)
@@ -197,11 +197,15 @@ def check_space(space: Any) -> None:
 
 
 @contextmanager
-def limited_parameters(most: int) -> Iterator[None]:
-    """Refuse networks with more bytes of parameters than this, before memory is written."""
+def limited_loading(most: int) -> Iterator[None]:
+    """Lets SB3 load networks whose parameters have at most this many bytes, from files of tensors only.
+
+    Args:
+        most: Bytes. More raise a MemoryError before memory is written.
+    """
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
-    total = 0
+    total, tensors_only = 0, "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # SB3 before 2.4 unpickles weights without limits
 
     def count(module: Any, name: str, parameter: Any) -> None:
         nonlocal total
@@ -209,24 +213,11 @@ def limited_parameters(most: int) -> Iterator[None]:
         if total > most:
             raise MemoryError(f"its networks must have at most {most:,} bytes, as its weights have")
 
-    handle = register_module_parameter_registration_hook(count)
+    handle, before = register_module_parameter_registration_hook(count), os.environ.get(tensors_only)
+    os.environ[tensors_only] = "1"
     try:
         yield
     finally:
         handle.remove()
-
-
-@contextmanager
-def plain_weights_only(wanted: bool) -> Iterator[None]:
-    """Make torch read tensors only, whatever its caller says: SB3 before 2.4 unpickles weights without limits."""
-    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before = os.environ.get(name)
-    if wanted:
-        os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if wanted:
-            os.environ.pop(name)
-            if before is not None:
-                os.environ[name] = before
+        os.environ.pop(tensors_only)
+        os.environ.update({} if before is None else {tensors_only: before})

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.trajectories import Trajectories, starts_of
+from rido.policies.actions import one_action
 from rido.policies.base import Policy
-from rido.policies.functions import TakesBatchesError, one_action
+from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import stack_alike
 from rido.simulators.base import Position, SimulationError
 from rido.simulators.components import ComponentReader
@@ -170,6 +171,11 @@ class SequentialRollout:
             rewards = flat
         return Trajectories.of_checked(rewards, lengths.copy(), steps)
 
+    @property
+    def seen(self) -> list[Any]:
+        """All observations, one by one."""
+        return self._seen
+
     def observations(self) -> Any:
         return stack_alike(self._seen)
 
@@ -177,7 +183,7 @@ class SequentialRollout:
         return np.stack(self._taken)
 
     def position(self, before: int) -> Position:
-        """Returns where the request is, after so many calls; may be called from another thread."""
+        """Returns where the request is, after this many calls; may be called from another thread."""
         taken, row, begun = len(self._rewards), self._row, self._begun
         step = max(0, taken - self._first)
         calling: Literal["reset", "policy", "step"] = "reset" if begun == -1 else "step" if begun == step else "policy"
