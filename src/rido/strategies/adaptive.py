@@ -5,8 +5,8 @@
 2.  **Teams.** Trajectories belong to three teams, each planned from the other teams' rewards alone, and the
     estimate is the plain mean of the teams' own. So no count depends on the rewards that it averages, and the
     estimate has no noticeable bias.
-3.  **Phases.** Each phase adds as much as was spent so far. Its plan comes from :mod:`rido.strategies.planning`: full-length trajectories, unless the other teams show that cuts
-    are safe.
+3.  **Phases.** Each phase adds as much as was spent so far. Its plan comes from :mod:`rido.strategies.planning`:
+    full-length trajectories, unless the other teams show that cuts are safe.
 """
 
 from __future__ import annotations
