@@ -97,7 +97,7 @@ def compare(
     try:
         first = lineup.simulator(next(iter(named)))
         if options["starts"] == "sobol":
-            refuse_without_points(first, reseed=options["reseed"])
+            refuse_without_points(first)
         race.lockstep = first.capabilities.in_time_of_one
         entropy = secrets.randbits(64) if options["seed"] is None else options["seed"]
         if options["run"] is not None:
@@ -174,7 +174,7 @@ def _run_from(
             for place, name in enumerate(race.names):
                 if name in names:
                     number = race.rounds * len(race.names) + place
-                    parts = collect(sources[name], Wanted(number, trajectories, lengths, groups), bar)
+                    parts = [*collect(sources[name], Wanted(number, trajectories, lengths, groups), bar)]
                     told[name] = concatenate([part.trajectories for part in parts])
                     said[name], pieces = sources[name].said(), [*pieces, *parts]
             race.tell(told)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ RESET_REPLICATES = 16
 """Sequences of Sobol points for resets."""
 
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
+_PIECE_KEPT = 1 << 18  # transitions of a larger piece, which are kept twice while it is joined to the others
 _PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
 _RESETS = 1024  # resets in a piece; a fixed number, because a critic may round a row by its place in the batch
 _RESET_STREAM = 1  # stream of seeds for resets
@@ -76,13 +77,9 @@ class Wanted:
     critic: Critic | None = None
     extractor: FeatureExtractor | None = None
 
-    @property
-    def planned(self) -> Counts:
-        """Transitions that the first trajectories take at most, for each number of them."""
-        return np.cumsum(self.lengths)
-
-    def until(self, count: int) -> Wanted:
-        """Returns the first of them."""
+    def within(self, room: int) -> Wanted:
+        """Returns the first of them, as many as this many transitions pay for at their planned lengths."""
+        count = int(np.searchsorted(np.cumsum(self.lengths), room, side="right"))
         return replace(self, lengths=self.lengths[:count], groups=self.groups[:count])
 
     def after(self, done: int) -> Wanted:
@@ -106,44 +103,6 @@ class Said(NamedTuple):
     remarks: Sequence[str]
     normalisation: str
     rehearsed: int
-
-
-class Source(Protocol):
-    """Where the loop gets pieces of a run."""
-
-    takes_points: bool
-    sums: bool
-
-    def next(self, request: Wanted) -> Piece:
-        """Returns the first of these trajectories, as many as make a piece."""
-        ...
-
-    def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
-        """Returns the critic's values of resets, and the seconds that these took.
-
-        Args:
-            first: index of the first one.
-            replicates: the sequence that the point of each comes from.
-            critic: the critic.
-            points: whether resets start from Sobol points.
-        """
-        ...
-
-    def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
-        """Returns what was decided before, or else ``value()``."""
-        ...
-
-    def check_same(self, name: str, values: list[float]) -> None:
-        """Raises where a run that goes on has other numbers than it had before."""
-        ...
-
-    def said(self) -> Said:
-        """Returns what a reader should know by now."""
-        ...
-
-    def reset_batch(self) -> int:
-        """Returns how many resets make a batch."""
-        ...
 
 
 class Live:
@@ -198,7 +157,8 @@ class Live:
             count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
         elif self._seconds > 0:
             rate = self._transitions / self._seconds
-            count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
+            most = min(rate * _PIECE_SECONDS, _PIECE_KEPT)
+            count = max(count, int(np.searchsorted(np.cumsum(lengths), most)))
         count = min(count, lengths.size)
         plain = request.extractor is None and request.critic is None
         seeds = trajectory_seeds(self._entropy, request.first, count)
@@ -243,16 +203,14 @@ class Live:
         self._summarised, self.found, self.sums = batch.sums, batch.found, True
         return batch.sums
 
-    def reset_batch(self) -> int:
-        """Returns how many resets make a batch."""
+    @property
+    def batch(self) -> int:
+        """Resets in a batch, of which a device has its own number."""
         return self._simulator.num_envs if self.sums else _RESETS
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
         """Nothing was decided before."""
         return value()
-
-    def check_same(self, name: str, values: list[float]) -> None:
-        """Nothing was there before."""
 
     def said(self) -> Said:
         """Returns what the simulator and its policy say."""
@@ -326,16 +284,14 @@ class Recorded:
             raise EndedError(self._file.path)
         return found
 
-    def check_same(self, name: str, values: list[float]) -> None:
-        """A reader takes what the data give here."""
-
     def said(self) -> Said:
         """Returns what the run has said."""
         notes, doubts, remarks = (self._file.state(name, []) for name in (NOTES, DOUBTS, REMARKS))
         return Said(notes, doubts, remarks, self._file.state("normalisation", ""), self._file.decided("rehearsed") or 0)
 
-    def reset_batch(self) -> int:
-        """Returns how many resets make a batch."""
+    @property
+    def batch(self) -> int:
+        """Resets in a batch."""
         return _RESETS
 
     def _simulate(self, request: Wanted) -> Piece:
@@ -397,6 +353,10 @@ class Resumed(Recorded):
         self._live.pass_over(groups, resets=resets)
 
 
+Source = Live | Recorded
+"""Where the loop gets the pieces of a run, and what was decided before."""
+
+
 def collect(
     source: Source,
     request: Wanted,
@@ -404,7 +364,7 @@ def collect(
     *,
     room: int | None = None,
     check: Callable[[Trajectories], None] | None = None,
-) -> list[Piece]:
+) -> Iterator[Piece]:
     """Returns the trajectories of a request, one piece after the other.
 
     Args:
@@ -415,16 +375,44 @@ def collect(
             planned length; None for all.
         check: raises if the rewards of a piece are not as they should be.
     """
-    pieces: list[Piece] = []
     while request.lengths.size:
-        wanted = request if room is None else request.until(int(np.searchsorted(request.planned, room, side="right")))
+        wanted = request if room is None else request.within(room)
         if not wanted.lengths.size:
             break
-        pieces.append(source.next(wanted))
-        batch = pieces[-1].trajectories
+        piece = source.next(wanted)
+        batch = piece.trajectories
         if check is not None:
             check(batch)
         bar.advance(batch.transitions)
         request = request.after(len(batch))
         room = None if room is None else room - batch.transitions
-    return pieces
+        yield piece
+
+
+class Joined:
+    """Trajectories whose pieces are copied to their place when they come, so that no reward is kept twice.
+
+    Args:
+        size: rewards of all of them.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._filled = size, 0
+        self._flat: NDArray[np.float64] = np.zeros(0)
+        self._shapes: list[tuple[Counts, Counts]] = []
+
+    def add(self, batch: Trajectories) -> None:
+        """Takes in the next ones."""
+        end = self._filled + len(batch.flat)
+        if not self._filled:
+            whole = end == self._size
+            self._flat = batch.flat if whole else np.empty((self._size, *batch.flat.shape[1:]), batch.flat.dtype)
+        if self._flat is not batch.flat:
+            self._flat[self._filled : end] = batch.flat
+        self._filled = end
+        self._shapes.append((batch.lengths, batch.steps))
+
+    def trajectories(self) -> Trajectories:
+        """Returns all of them."""
+        lengths, steps = (np.concatenate(parts) for parts in zip(*self._shapes, strict=True))
+        return Trajectories.of_checked(self._flat[: self._filled], lengths, steps)
