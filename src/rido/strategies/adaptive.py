@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Self
 
@@ -23,13 +23,16 @@ from rido.core import checks
 from rido.core.allocation import fill
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
-from rido.core.moments import union
+from rido.core.moments import Moments, union
+from rido.core.reward_moments import RewardMoments
 from rido.core.scaling import scaled_number
 from rido.core.summaries import SummedMoments
+from rido.core.trajectories import Trajectories, concatenate
 from rido.strategies.base import Strategy
 from rido.strategies.division import TEAMS, Counts, Division
 from rido.strategies.planning import Lesson, learn
 from rido.strategies.settings import AdaptiveSettings
+from rido.strategies.so_far import RewardsSoFar
 
 _ENDLESS = 1e18  # transitions, the most that is forecast
 LOCKSTEP_PILOT = 0.125
@@ -99,6 +102,9 @@ class Adaptive(Strategy):
     def _begin(self) -> None:
         self._lessons: list[Lesson] = []
         self._learned_rounds = 0  # after which the lessons were learned
+        self._so_far: RewardsSoFar | None = None
+        self._by_team: list[list[Trajectories]] = []
+        self._residuals: list[Moments] = []
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
@@ -281,26 +287,76 @@ class Adaptive(Strategy):
 
     def _learn(self) -> list[Lesson]:
         """Returns for each team what the other teams' trajectories tell."""
+        groups = self._learned()
         if self._learned_rounds < self.rounds:
-            division, groups, self._learned_rounds = self.division, self._learned(), self.rounds
-            self._lessons = [
-                learn(
-                    union(
-                        [union(team) for team in division.others(index, groups)], same_means=not division.cross_fitted
-                    ),
-                    reset_price=self.reset_price,
-                    gains=division.gains(index, groups),
-                    settings=self.settings,
-                )
-                for index in range(division.teams)
-            ]
-            least = self.settings.lockstep_gain if self.lockstep else 1.0
-            if self.budget < self.settings.plain_below * self.horizon:
-                least = math.inf
-            self._lessons = [
-                replace(lesson, truncates=lesson.truncates and lesson.gain >= least) for lesson in self._lessons
-            ]
+            self._lessons = self._lessons_of(groups, same_means=not self.division.cross_fitted)
+            self._learned_rounds = self.rounds
         return self._lessons
+
+    def _lessons_of(self, groups: Sequence[Moments], *, same_means: bool) -> list[Lesson]:
+        division = self.division
+        lessons = [
+            learn(
+                union([union(team) for team in division.others(index, groups)], same_means=same_means),
+                reset_price=self.reset_price,
+                gains=division.gains(index, groups),
+                settings=self.settings,
+            )
+            for index in range(division.teams)
+        ]
+        least = self.settings.lockstep_gain if self.lockstep else 1.0
+        if self.budget < self.settings.plain_below * self.horizon:
+            least = math.inf
+        return [replace(lesson, truncates=lesson.truncates and lesson.gain >= least) for lesson in lessons]
+
+    def _learned(self) -> list[Moments]:
+        """Returns the moments of each group: of residuals where these promise less error, else of what was told."""
+        new = list(self._new)
+        groups = super()._learned()
+        if new and self.settings.so_far < 1 and self._predictable(groups):
+            self._predict(groups, new)
+        return self._residuals or groups
+
+    def _predictable(self, groups: Sequence[Moments]) -> bool:
+        """Whether what is still to come can be predicted from the rewards so far."""
+        division = self.division
+        known = self._so_far is not None or not division.cross_fitted
+        return (
+            known
+            and division.teams > 1
+            and not division.replicated
+            and not self._signalled
+            and not self.lockstep
+            and all(isinstance(group, RewardMoments) and group.components == 1 for group in groups)
+        )
+
+    def _predict(self, groups: Sequence[Moments], new: Sequence[tuple[Any, Any]]) -> None:
+        """Learns to predict, and chooses between rewards and residuals."""
+        if self._so_far is None:
+            self._so_far = RewardsSoFar(self.horizon, self.gamma, len(groups))
+            self._by_team = [[] for _ in groups]
+        for batch, teams in new:
+            self._so_far.add(batch, teams)
+            for team in np.unique(teams).tolist():
+                self._by_team[team].append(batch.select(teams == team))
+        self._residuals = []
+        predictions = self._so_far.predictions()
+        if predictions is not None and min(int(group.counts[-1]) for group in groups) >= 2:
+            residuals: list[Moments] = []
+            for group, told, prediction in zip(groups, self._by_team, predictions, strict=True):
+                moments = RewardMoments(self.horizon, gamma=self.gamma)
+                told[:] = [concatenate(told)]
+                moments.update(self._so_far.residuals(told[0], prediction))
+                moments._taken = group._taken
+                residuals.append(moments)
+            plain, found = (
+                self._lessons_of(signal, same_means=same) for signal, same in ((groups, True), (residuals, False))
+            )
+            left = [np.mean([1 / lesson.gain for lesson in lessons]) for lessons in (plain, found)]
+            chosen = left[1] < self.settings.so_far * left[0]
+            self._lessons, self._learned_rounds = found if chosen else plain, self.rounds
+            self._residuals = residuals if chosen else []
+        self.division = replace(self.division, cross_fitted=bool(self._residuals))
 
 
 def _in_blocks(counts: Counts, steps: int) -> Counts:

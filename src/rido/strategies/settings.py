@@ -35,6 +35,7 @@ class AdaptiveSettings:
         miss_share: share of the 5% by which the interval may miss at each look with ``until``.
     """
 
+    so_far: float = 0.95
     caution: float = 0.75
     unseen: float = 1.0
     few: float = 4.0
