@@ -14,7 +14,7 @@ import rido
 from rido.evaluation import loop
 from rido.predictors.base import agent_critic, signal_of_values
 from rido.predictors.features import FeatureExtractor, Sample
-from rido.simulators.base import describe, trajectory_seeds
+from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 
@@ -22,7 +22,7 @@ from rido.simulators.gymnasium import GymnasiumSimulator
 def population(env, agent, horizon, arguments, size):
     """Recorded trajectories with the features that critics see."""
     simulator = GymnasiumSimulator(env, agent, horizon=horizon, env_kwargs=dict(arguments), num_envs=50)
-    extractor = FeatureExtractor(simulator.observation_space, agent_critic(describe(simulator).load_policy()))
+    extractor = FeatureExtractor(simulator.observation_space, agent_critic(simulator.capabilities.load_policy()))
     observed = simulator.observe(np.full(size, horizon), trajectory_seeds(10**9, 1, size))
     simulator.close()
     return Sample(observed.trajectories, observed.terminated, extractor(observed.observations))
@@ -69,8 +69,8 @@ def planned_variance(env, agent, arguments, *, horizon, gamma, size, **settings)
     variance = 0.0
     for team, counts in enumerate(teams):
         weights = rewards
-        if learners and learners[-1]._shares and learners[-1]._shares[team].any():
-            values = learners[-1]._shares[team] @ np.array(learners[-1]._values(team, known))
+        if learners and (shares := learners[-1]._teams[team].shares).any():
+            values = shares @ learners[-1].value_functions(learners[-1]._teams[team].coefficients, known)
             weights = true_weights(signal_of_values(values, known.trajectories, gamma=gamma).trajectories, gamma)
         variance += float(np.sum(weights / counts)) / len(teams) ** 2
     return [variance / (rewards.sum() * horizon / settings["budget"]), result.critic != "none"]

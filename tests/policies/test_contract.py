@@ -9,7 +9,6 @@ import pytest
 from agentfiles import agent_file
 from rido.policies.base import Policy
 from rido.policies.loaders import LOADERS
-from rido.simulators.base import describe
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 ENV = "Pendulum-v1"
@@ -17,7 +16,7 @@ ENV = "Pendulum-v1"
 
 def resolve(policy, **settings):
     """The policy that a simulator calls for what a user passed."""
-    return describe(GymnasiumSimulator(ENV, policy, horizon=5, num_envs=1, **settings)).load_policy()
+    return GymnasiumSimulator(ENV, policy, horizon=5, num_envs=1, **settings).capabilities.load_policy()
 
 
 def network(observations):
@@ -176,8 +175,8 @@ def test_most_policies_have_no_value_function(policy):
 @pytest.mark.parametrize("given", VALUED, indirect=True)
 def test_a_value_function_gives_a_finite_number_for_each_observation(policy):
     value = policy.value_function()
-    values = value.endless(observations(13))
+    values = value.infinite_horizon(observations(13))
     assert values.shape == (13,) and np.isfinite(values).all()
     assert 0 < value.discount <= 1
     if value.rowwise:
-        np.testing.assert_array_equal(value.endless(observations(13)[3:4]), values[3:4])
+        np.testing.assert_array_equal(value.infinite_horizon(observations(13)[3:4]), values[3:4])

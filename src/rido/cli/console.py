@@ -14,53 +14,18 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import typer
 from numpy.typing import ArrayLike, NDArray
 
-from rido.core._path import INTERRUPTED, stop
+from rido._start import INTERRUPTED, stop
 from rido.core.extras import missing_package
 from rido.policies.loaders import code_needed
 from rido.policies.resolve import is_path
 from rido.policies.untrusted import UntrustedFileError
 from rido.simulators.base import SimulationError
-
-ESTIMATE = "What to estimate"
-"""Heading of the options that say what the number is of."""
-
-JsonOption = Annotated[
-    bool, typer.Option("--json", help='Print one JSON object and nothing else; {"error": ...} for an error.')
-]
-EnvArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A Gymnasium id (Pendulum-v1, rido/LQG-v0, module:Env-v0) or a class or function, module:Class."
-    ),
-]
-PolicyOption = Annotated[
-    str | None,
-    typer.Option(
-        help='An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (see --trust), '
-        'an agent\'s npz or ONNX file, hf:org/name on the Hugging Face hub, "random", or module:function.',
-        rich_help_panel=ESTIMATE,
-    ),
-]
-TrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust",
-        help="Load an SB3 zip even if it has classes of its own, which runs code in it. RIDO_TRUST=1 does too.",
-        rich_help_panel=ESTIMATE,
-    ),
-]
-EnvKwargOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE", help="An argument of the environment; may be repeated.", rich_help_panel=ESTIMATE
-    ),
-]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _BARS = " ▏▎▍▌▋▊▉█"
@@ -191,20 +156,19 @@ def _flush_stdout() -> None:
         ctypes.CDLL(None).fflush(None)
 
 
-def may_run_code(policy: str | None, trust: bool) -> bool:
-    """Whether an agent's files may run code: the user said so, or says so when asked on a terminal.
+def may_run_code(*policies: str | None, trust: bool) -> bool:
+    """Whether the files of agents may run code: the user said so, or says so when asked on a terminal, for each.
 
     Raises:
         UntrustedFileError: the files need it, and the user says no or cannot be asked.
     """
     if trust or os.environ.get("RIDO_TRUST") == "1":
         return True
-    needed = code_needed(policy) if policy is not None and is_path(policy) else None
-    if needed is None:
-        return False
-    if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(f"rido: {needed}. Run it?", err=True):
-        return True
-    raise UntrustedFileError(needed)
+    found = [code_needed(policy) for policy in policies if policy is not None and is_path(policy)]
+    for needed in filter(None, found):
+        if not (sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(f"rido: {needed}. Run it?", err=True)):
+            raise UntrustedFileError(needed)
+    return any(found)
 
 
 def print_json(content: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from rido.core.trajectories import Trajectories, count_reached, positions, start
 from rido.policies.differentiable import DifferentiablePolicy
 from rido.policies.observations import take
 from rido.predictors.base import Critic, signal
-from rido.simulators.base import Observed
+from rido.simulators.base import Batch
 from rido.strategies.division import Division
 
 Floats = NDArray[np.float64]
@@ -124,21 +124,20 @@ class Gpomdp:
         """What plans serve: all projections of the gradient. The first component of signals is the plain reward."""
         return [0.0] + [1.0] * len(self._directions)
 
-    def add(self, observed: Observed, teams: NDArray[np.int64]) -> Trajectories:
+    def add(self, observed: Batch, teams: NDArray[np.int64]) -> Trajectories:
         """Takes in trajectories and returns their signals: the reward, then the projections of X_t S_t."""
         assert observed.actions is not None
         rewards = observed.trajectories
         residuals = rewards.flat
         if self._critic is not None:
             residuals = signal(self._critic, observed, horizon=self._horizon, gamma=self._gamma).trajectories.flat
-        before = np.ones(int((rewards.steps + 1).sum()), dtype=np.bool_)
-        before[np.cumsum(rewards.steps + 1) - 1] = False
-        observations = take(observed.observations, np.flatnonzero(before))
+        last = np.cumsum(rewards.steps + 1) - 1  # observations after the last step of each trajectory
+        observations = take(observed.observations, np.delete(np.arange(last[-1] + 1), last))
         scores = np.zeros((rewards.flat.size, len(self._directions)))
         taken = positions(rewards.lengths) < np.repeat(rewards.steps, rewards.lengths)
         scores[taken] = self._policy.scores(observations, observed.actions, self._directions)
         if not np.isfinite(scores).all():
-            raise ValueError("policy must have finite scores, got others: its log probabilities have no gradient")
+            raise ValueError("policy has non-finite scores: the gradient of log pi is NaN or infinite")
         sums = _sums(scores, rewards.lengths)
         batch = _Batch(rewards, residuals, observed.terminated, teams, observations, observed.actions, sums)
         self._batches.append(batch)

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.core.trajectories import Trajectories, positions
 from rido.policies.base import Policy, ValueFunction
 from rido.policies.functions import function_name
 from rido.policies.observations import take
 from rido.record.fingerprint import content_of, identify
-from rido.simulators.base import Observed
+from rido.simulators.base import Batch
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -100,8 +101,7 @@ class AgentCritic(Critic):
 
     Attributes:
         discount: The agent's own discount g.
-        advantages: What drawn actions are worth beside others, if it is known; see
-            :class:`rido.policies.base.ValueFunction`.
+        advantages: Of drawn actions, if they are known; see :class:`rido.policies.base.ValueFunction`.
     """
 
     name = "policy"
@@ -109,11 +109,11 @@ class AgentCritic(Critic):
     def __init__(self, value: ValueFunction) -> None:
         self.discount = value.discount
         self.advantages = value.advantages
-        self.endless = value.endless
+        self.infinite_horizon = value.infinite_horizon
         self.rowwise = value.rowwise
 
     def __call__(self, observations: Any, steps_to_go: Steps) -> Floats:
-        return self.shorten(self.endless(observations), steps_to_go)
+        return self.shorten(self.infinite_horizon(observations), steps_to_go)
 
     def shorten(self, values: Floats, steps_to_go: Steps) -> Floats:
         """Scale values for an infinite horizon down to the steps to go."""
@@ -139,7 +139,7 @@ class Signal:
     starts: Floats
 
 
-def signal(critic: Critic, observed: Observed, *, horizon: int, gamma: float) -> Signal:
+def signal(critic: Critic, observed: Batch, *, horizon: int, gamma: float) -> Signal:
     """Compute the residuals of trajectories under a critic.
 
     Args:
@@ -174,7 +174,8 @@ def signal_of_values(values: Floats, trajectories: Trajectories, *, gamma: float
     taken = positions(trajectories.lengths) < np.repeat(trajectories.steps, trajectories.lengths)
     flat = np.zeros(trajectories.flat.size)
     flat[taken] = trajectories.flat[taken] + gamma * values[1:][before_step[:-1]] - values[before_step]
-    return Signal(Trajectories(flat, trajectories.lengths, trajectories.steps), values[ends - trajectories.steps - 1])
+    residuals = Trajectories.of_checked(flat, trajectories.lengths, trajectories.steps)
+    return Signal(residuals, values[ends - trajectories.steps - 1])
 
 
 def steps_to_go(trajectories: Trajectories, terminated: NDArray[np.bool_], horizon: int) -> Steps:
@@ -186,8 +187,8 @@ def steps_to_go(trajectories: Trajectories, terminated: NDArray[np.bool_], horiz
 
 
 def value(critic: Critic, observations: Any, steps_to_go: Steps) -> Floats:
-    """Compute a critic's values, checked to be finite."""
+    """Compute a critic's values, checked to be finite and not extreme."""
     values = critic(observations, steps_to_go)
-    if not np.isfinite(values).all():
-        raise ValueError(f"critic must return finite values, got {values[~np.isfinite(values)][0]}")
+    if (place := checks.first_beyond(values, checks.LARGEST_RETURN)) is not None:
+        raise checks.beyond("values of the critic", float(values[place]), limit=checks.LARGEST_RETURN)
     return values

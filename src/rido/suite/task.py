@@ -7,20 +7,18 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rido.comparison.compare import make_lineup
 from rido.core.trajectories import Trajectories
+from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
-from rido.record.fingerprint import identify
 from rido.record.records import NOTES, SUITE_TASK
 from rido.record.runfile import RunFile
-from rido.simulators.base import SimulationError, describe, refuse_memory, trajectory_seeds
-from rido.simulators.identity import engine, environment_fingerprint, environment_name
+from rido.simulators.base import SimulationError, refuse_memory
+from rido.simulators.sobol import check_seeds
 from rido.suite.leaderboard import Task
-from rido.suite.race import Request
+from rido.suite.race import TrajectoryRange
 from rido.suite.trajectory_store import TrajectoryStore
 
 
@@ -36,7 +34,7 @@ class OpenTask:
         policies: by name.
         seed: of the suite.
         folder: of the run files; None to record nothing.
-        settings: what else :func:`rido.comparison.compare.make_lineup` takes.
+        settings: how all tasks are collected.
     """
 
     def __init__(
@@ -49,17 +47,15 @@ class OpenTask:
         folder: str | Path | None,
         settings: Mapping[str, Any],
     ) -> None:
-        self._name, self._task, self._folder = name, task, folder
+        self._name, self._folder = name, folder
         # Tasks have seeds of their own, which do not depend on the other tasks.
         self._entropy = int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest())
-        self._deterministic = bool(settings["deterministic"])
         self._stack = ExitStack()
         self._records: dict[str, RunFile] = {}
         self._notes: dict[str, list[str]] = {policy: [] for policy in policies}
         with ExitStack() as opening:
-            kwargs = dict(task.env_kwargs)
-            process: dict[str, Any] = dict(horizon=task.steps, gamma=task.gamma, env_kwargs=kwargs)
-            self._lineup = make_lineup(task.env, policies, **process, **settings)
+            self._problem = Problem.resolve(task.env, task.gamma, {**settings, **task.options})
+            self._lineup = self._problem.open(policies)
             opening.callback(self._lineup.close)
             self._stores = {policy: self._open(policy, opening) for policy in policies}
             self._stack = opening.pop_all()
@@ -70,7 +66,7 @@ class OpenTask:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def collect(self, requests: Mapping[str, Request], bar: Progress) -> dict[str, Trajectories]:
+    def collect(self, requests: Mapping[str, TrajectoryRange], bar: Progress) -> dict[str, Trajectories]:
         """Returns the trajectories that are asked for, by policy."""
         told = {}
         for policy, request in requests.items():
@@ -79,7 +75,7 @@ class OpenTask:
             except SimulationError as error:
                 reason = f"{policy} in {self._name}: {error.reason}"
                 raise SimulationError(error.trajectory, error.step, error.seed, reason) from error.__cause__
-            self._remember(policy, describe(self._lineup.simulator(policy)).notes)
+            self._remember(policy, self._stores[policy].found.notes)
         return told
 
     @property
@@ -91,25 +87,21 @@ class OpenTask:
     @property
     def remarks(self) -> list[str]:
         """What else a reader may want to know, with the task."""
-        found = [describe(self._lineup.simulator(policy)).remarks for policy in self._stores]
-        return list(dict.fromkeys(f"{self._name}: {remark}" for remarks in found for remark in remarks))
+        found = [remark for store in self._stores.values() for remark in store.found.remarks]
+        return list(dict.fromkeys(f"{self._name}: {remark}" for remark in found))
 
     def _open(self, policy: str, opening: ExitStack) -> TrajectoryStore:
-        able = describe(self._lineup.simulator(policy))
+        able = self._lineup.simulator(policy).capabilities
         refuse_memory(self._lineup.simulator(policy), policy)
         record = None
         if self._folder is not None:
-            env = self._task.env
             identity = {
                 SUITE_TASK: self._name,
                 "policy": policy,
-                "environment": environment_name(env),
-                "simulator": engine(self._lineup.simulator(policy)),
-                "environment_fingerprint": environment_fingerprint(env),
-                "policy_fingerprint": identify("policy", able.load_policy()),
-                "env_kwargs": repr(dict(self._task.env_kwargs)),
-                "horizon": self._task.steps,
-                "deterministic": self._deterministic,
+                "environment": self._problem.name(),
+                **self._problem.fingerprints(self._lineup.simulator(policy)),
+                **self._problem.configuration(brief=True),
+                "horizon": self._problem.horizon,
                 "seed": self._entropy,
             }
             Path(self._folder).mkdir(parents=True, exist_ok=True)
@@ -117,12 +109,13 @@ class OpenTask:
             opening.callback(record.close)
             self._records[policy] = record
             self._notes[policy] = list(record.configuration.get(NOTES, []))
-        store = TrajectoryStore(partial(self._lineup.simulator, policy), entropy=self._entropy, record=record)
+        simulator = self._lineup.simulator(policy)
+        store = TrajectoryStore(simulator, entropy=self._entropy, record=record)
         if not store.recorded:
             draws = able.policy is not None and not able.policy.reproducible
             notes = [f"{policy} draws random numbers that the seed does not control"] if draws else []
             notes += [] if able.policy is None else [f"{policy}: {warning}" for warning in able.policy.warnings]
-            self._remember(policy, [*notes, *able.check_seeds(trajectory_seeds(self._entropy, 0, 2))])
+            self._remember(policy, [*notes, *check_seeds(simulator, self._entropy, sobol=False)])
         return store
 
     def _remember(self, policy: str, notes: Sequence[str]) -> None:

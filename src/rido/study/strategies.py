@@ -11,13 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
 from rido.core.allocation import allocate, fill
+from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
-from rido.core.trajectories import Trajectories, positions
+from rido.core.trajectories import Trajectories
+from rido.simulators.bank import BankSimulator
 from rido.strategies import Oracle, Strategy
 from rido.strategies.names import STRATEGIES
 from rido.study.zoo import weights as true_weights
 
 Array = NDArray[np.float64]
+
+_Run = tuple[Estimate, int, float, bool]  # its estimate, transitions, variance by the true weights, any warning
 
 _UNREACHED = 1e-9  # price in transitions of a step that no trajectory reached; plans need a price above 0
 
@@ -65,7 +69,7 @@ class StrategyResult:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class StrategyComparison:
     """Several strategies on one bank.
 
     Attributes:
@@ -94,7 +98,7 @@ class Comparison:
         return {result.name: result for result in self.results}[name]
 
 
-def compare(
+def compare_strategies(
     strategies: Sequence[str] | Mapping[str, Callable[..., Strategy]],
     rewards: ArrayLike,
     *,
@@ -105,7 +109,7 @@ def compare(
     seed: int = 0,
     confidence: float = 0.95,
     progress: Callable[[], None] | None = None,
-) -> Comparison:
+) -> StrategyComparison:
     """Runs each strategy many times on trajectories drawn from a bank, whose mean return is the truth.
 
     The bank is taken as the whole population. A truncated trajectory is the beginning of a row. Repetition k of every
@@ -125,7 +129,7 @@ def compare(
 
     Example:
         >>> rewards = np.random.default_rng(0).normal(size=(1000, 10)) * 0.5 ** np.arange(10)
-        >>> result = compare(["uniform", "adaptive"], rewards, budget=500, gamma=1.0, repetitions=20)
+        >>> result = compare_strategies(["uniform", "adaptive"], rewards, budget=500, gamma=1.0, repetitions=20)
         >>> result["adaptive"].relative_variance < result["uniform"].relative_variance
         True
     """
@@ -140,11 +144,12 @@ def compare(
         for repetition in range(repetitions):
             strategy = make(horizon=bank.horizon, budget=budget, gamma=gamma)
             bank.run(strategy, np.random.default_rng([seed, repetition]))
-            runs.append(_Run.of(strategy, confidence, bank))
+            found = strategy.variance(bank.weights), bool(strategy.warnings())
+            runs.append((strategy.estimate(), strategy.spent, *found))
             if progress is not None:
                 progress()
-        results.append(_summarise(name, runs, bank, oracle))
-    return Comparison(
+        results.append(_summarise(name, runs, confidence, bank, oracle.variance(bank.weights)))
+    return StrategyComparison(
         results=tuple(results),
         truth=bank.truth,
         weights=bank.weights,
@@ -157,7 +162,7 @@ def compare(
     )
 
 
-class Bank:
+class Bank(BankSimulator):
     """Recorded full-length trajectories as a whole population, whose expected return and weights are known exactly.
 
     Args:
@@ -166,7 +171,6 @@ class Bank:
         steps: steps after which the environment ended each trajectory; the horizon if not given.
 
     Attributes:
-        rewards: shape (trajectories, horizon), zero after each row's end.
         truth: the expected return.
         weights: the true f_t.
         survival: share of the trajectories that have not ended before each step.
@@ -174,28 +178,16 @@ class Bank:
     """
 
     def __init__(self, rewards: ArrayLike, *, gamma: float, steps: ArrayLike | None = None) -> None:
-        rewards = np.asarray(rewards, dtype=np.float64)
-        if rewards.ndim != 2 or rewards.size == 0:
-            raise ValueError(f"rewards must have shape (trajectories, horizon), got {rewards.shape}")
-        self.gamma = checks.discount("gamma", gamma)
-        self.horizon = rewards.shape[1]
-        self._steps = np.full(len(rewards), self.horizon) if steps is None else checks.counts("steps", steps)
-        if self._steps.shape != (len(rewards),) or not 1 <= self._steps.min() <= self._steps.max() <= self.horizon:
-            raise ValueError(f"steps must be from 1 to {self.horizon} for each trajectory, got {self._steps!r:.80}")
-        alive = np.arange(self.horizon) < self._steps[:, None]
-        rewards = np.where(alive, rewards, 0.0)
-        self.rewards: Array = rewards
-        self._flat = rewards.ravel()
-        self.survival: Array = alive.mean(axis=0)
+        super().__init__(rewards, steps)
+        self.gamma, self.horizon = checks.discount("gamma", gamma), self.rewards.shape[1]
+        self.survival: Array = (np.arange(self.horizon) < self.steps[:, None]).mean(axis=0)
         self.costs: Array = np.maximum(self.survival, _UNREACHED)
-        self.weights = true_weights(rewards, self.gamma)
-        self.truth = float(rewards.mean(axis=0) @ self.gamma ** np.arange(self.horizon))
+        self.weights = true_weights(self.rewards, self.gamma)
+        self.truth = self.expected_return(gamma)
 
     def draw(self, lengths: NDArray[np.int64], rng: np.random.Generator) -> Trajectories:
         """Returns trajectories of these planned lengths, each the beginning of a row drawn at random."""
-        rows = rng.integers(self._steps.size, size=lengths.size)
-        flat = self._flat[np.repeat(rows * self.horizon, lengths) + positions(lengths)]
-        return Trajectories(flat, lengths, np.minimum(self._steps[rows], lengths))
+        return self.beginnings(rng.integers(self.steps.size, size=lengths.size), lengths)
 
     def run(self, strategy: Strategy, rng: np.random.Generator) -> None:
         """Spends a strategy's budget."""
@@ -226,60 +218,35 @@ class Bank:
         return min(found, key=lambda schedule: schedule.variance(self.weights))
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The numbers that are kept of a run."""
-
-    error: float
-    missed: bool
-    counts: NDArray[np.int64]
-    transitions: int
-    warned: bool
-    variance: float
-
-    @classmethod
-    def of(cls, strategy: Strategy, confidence: float, bank: Bank) -> _Run:
-        estimate = strategy.estimate()
-        low, high = estimate.interval(confidence)
-        return cls(
-            error=estimate.value - bank.truth,
-            missed=not low <= bank.truth <= high,
-            counts=estimate.schedule.counts,
-            transitions=strategy.spent,
-            warned=bool(strategy.warnings()),
-            variance=strategy.variance(bank.weights),
-        )
-
-
-def _summarise(name: str, runs: Sequence[_Run], bank: Bank, oracle: Schedule) -> StrategyResult:
-    errors = np.array([run.error for run in runs])
-    squares = errors**2
-    counts = np.array([run.counts for run in runs])
-    least = oracle.variance(bank.weights)
+def _summarise(name: str, runs: Sequence[_Run], confidence: float, bank: Bank, least: float) -> StrategyResult:
+    """Returns the result of runs, given the lowest variance that any schedule has."""
+    estimates, spent, variances, warned = zip(*runs, strict=True)
+    errors = np.array([estimate.value for estimate in estimates]) - bank.truth
+    ends = np.array([estimate.interval(confidence) for estimate in estimates])
+    counts = np.array([estimate.schedule.counts for estimate in estimates])
     # Without any variance in the bank, weights are rounding errors.
     known = least > 1e-20 * max(1.0, bank.truth**2)
-    relative = np.array([run.variance for run in runs]) / least if known else np.full(len(runs), math.nan)
-    missed = np.array([run.missed for run in runs])
-    warnings = np.array([run.warned for run in runs])
+    relative = np.array(variances) / least if known else np.full(len(runs), math.nan)
+    missed = ~((ends[:, 0] <= bank.truth) & (bank.truth <= ends[:, 1]))
     low, high = np.quantile(counts, [0.025, 0.975], axis=0)
-    half_width = 1.96 * standard_error(squares)
+    half_width, mse = 1.96 * standard_error(errors**2), float(np.mean(errors**2))
     return StrategyResult(
         name=name,
         errors=errors,
-        mse=float(squares.mean()),
-        mse_interval=(max(0.0, float(squares.mean()) - half_width), float(squares.mean()) + half_width),
+        mse=mse,
+        mse_interval=(max(0.0, mse - half_width), mse + half_width),
         relative_variance=float(relative.mean()),
         relative_variance_error=standard_error(relative),
         bias=float(errors.mean()),
         bias_error=standard_error(errors),
         coverage=1 - float(missed.mean()),
-        warned=float(warnings.mean()),
-        transitions=float(np.mean([run.transitions for run in runs])),
+        warned=float(np.mean(warned)),
+        transitions=float(np.mean(spent)),
         counts=counts.mean(axis=0),
         counts_low=low,
         counts_high=high,
         uncovered=missed,
-        warnings=warnings,
+        warnings=np.array(warned),
     )
 
 

@@ -1,0 +1,146 @@
+"""Options: each is declared once, with type, default, check and text, for all functions and commands that take it.
+
+A room declares options as the keys of a ``TypedDict``, whose docstring has their texts. A function takes them as
+``**options``; its signature, its docstring and its command are made from the declarations.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, ParamSpec, Required, TypeVar, get_args, get_origin, get_type_hints
+
+from rido.core import checks
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+REQUIRED = inspect.Parameter.empty
+"""Default of an option that must be given."""
+
+ESTIMATE, SPEND, COLLECT = "What to estimate", "How much to spend", "How to collect"
+"""Headings of options, in the order in which they are listed."""
+
+_TEXTS: dict[Any, dict[str, str]] = {}  # of options, by the TypedDict
+_ARGUMENTS = re.compile(r"\nArgs:\n((?: {4}.*\n|\n)*)")  # of a docstring
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is declared of an option beside its type and its text.
+
+    Attributes:
+        default: its value if it is not given; ``REQUIRED`` if it must be.
+        heading: under which it is listed.
+        rule: checks and converts a value, given the option's name; that of :mod:`rido.core.checks` if not given.
+        switch: name and help on the command line, where these are not its own name and its text's first sentence.
+        refused: what to do instead, by the circumstances under which it must keep its default.
+        noted: whether a run file notes it, because it decides on the rewards.
+        passed: whether simulators get it "always", where it has "changed" from its default, or "never".
+        text: what it means.
+    """
+
+    default: Any
+    heading: str = COLLECT
+    rule: checks.Rule | None = None
+    switch: tuple[str, str] | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
+    noted: bool = False
+    passed: Literal["always", "changed", "never"] = "never"
+    text: str = ""
+
+
+def declares(kind: type[T]) -> type[T]:
+    """Marks a TypedDict whose keys are options; its docstring has the texts of those that it does not inherit."""
+    inherited = {name: text for known in _TEXTS.values() for name, text in known.items()}
+    _TEXTS[kind] = {**inherited, **texts(kind.__doc__ or "")}
+    return kind
+
+
+@functools.cache
+def declared(kind: Any) -> dict[str, tuple[Any, Option]]:
+    """Returns type and declaration of each option of a TypedDict, those that say what to estimate first."""
+    found: dict[str, tuple[Any, Option]] = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        hint = get_args(hint)[0] if get_origin(hint) is Required else hint
+        found[name] = (hint.__origin__, replace(hint.__metadata__[0], text=_TEXTS[kind][name]))
+    places = {ESTIMATE: 0, COLLECT: 2}  # other headings between them
+    return dict(sorted(found.items(), key=lambda item: places.get(item[1][1].heading, 1)))
+
+
+def takes(
+    kind: Any, *, without: Mapping[str, Sequence[str]] | None = None, **special: checks.Rule | None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Returns a decorator for public functions with ``**options``, which come checked, and with their defaults.
+
+    Args:
+        kind: the TypedDict that declares the options.
+        without: those that this function does not take, by the reason.
+        **special: rules of the function's other arguments, as in :func:`rido.core.checks.checked`.
+    """
+    missing = {name: reason for reason, names in (without or {}).items() for name in names}
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        options = {name: each for name, each in declared(kind).items() if name not in missing}
+        given = inspect.signature(function)
+        own = [each for each in given.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        made = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=hint)
+            for name, (hint, option) in options.items()
+        ]
+        signature = given.replace(parameters=[*own, *made])
+        rules = {name: option.rule for name, (_, option) in options.items() if option.rule is not None}
+        check = checks.checker(signature.parameters, {**rules, **special})
+
+        @functools.wraps(function)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as error:
+                why = next((f"does not take {name}: {missing[name]}" for name in kwargs if name in missing), str(error))
+                raise TypeError(f"{function.__qualname__}() {why}") from None
+            bound.apply_defaults()
+            return function(**{name: check(name, value) for name, value in bound.arguments.items()})  # type: ignore[call-arg]
+
+        known = {**texts(function.__doc__ or ""), **{name: option.text for name, (_, option) in options.items()}}
+        lines = [
+            textwrap.fill(f"{name}: {known[name]}", 112, initial_indent=" " * 4, subsequent_indent=" " * 8)
+            for name in signature.parameters
+            if name in known
+        ]
+        arguments = "\n".join(["\nArgs:", *lines, "\n"])
+        wrapper.__doc__ = _ARGUMENTS.sub(lambda _: arguments, inspect.cleandoc(function.__doc__ or "") + "\n")
+        wrapper.__signature__ = signature  # type: ignore[attr-defined]
+        wrapper.__options__, wrapper.__without__ = options, missing  # type: ignore[attr-defined]
+        return wrapper
+
+    return decorate
+
+
+def refuse(options: Mapping[str, Any], kind: Any, circumstances: str) -> None:
+    """Raises if an option is not its default under circumstances where it must be, by its declaration."""
+    for name, (_, option) in declared(kind).items():
+        value = options.get(name, option.default)
+        same = value is option.default or (isinstance(value, int) and value == option.default) or value == {}
+        if circumstances in option.refused and not same:
+            raise ValueError(
+                f"{name} must be {option.default} with {circumstances}, got {checks.shown(value)}: "
+                f"{option.refused[circumstances]}"
+            )
+
+
+def texts(docstring: str) -> dict[str, str]:
+    """Returns the text of each argument in a docstring, in one line.
+
+    Example:
+        >>> texts(takes.__doc__)["kind"]
+        'the TypedDict that declares the options.'
+    """
+    found = _ARGUMENTS.search(inspect.cleandoc(docstring) + "\n")
+    parts = re.split(r"^ {4}\**(\w+): ", found[1], flags=re.MULTILINE) if found else []
+    return {name: " ".join(text.split()) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
