@@ -43,7 +43,7 @@ class ValueFunction:
         rowwise: Whether a row's value has the same bits in every batch.
         advantages: Where actions are drawn and Q is known: maps a batch of observations, the actions that were drawn
             there and a generator to Q(s, a) less a mean of Q over the policy's actions in s. The mean may come from
-            other actions that are drawn with the generator: it matters only that the difference is 0 on average.
+            other actions that are drawn with the generator, as long as the difference is 0 on average.
     """
 
     infinite_horizon: Callable[[Any], NDArray[np.float64]]

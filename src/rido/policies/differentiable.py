@@ -1,8 +1,8 @@
 """Policies whose log probabilities can be differentiated, for policy gradients.
 
 The gradient of log pi(a | s) with respect to the parameters is called the score. A network has too many parameters to
-keep the score of every step, and nobody needs to: plans need projections of the scores onto a few directions, and the
-gradient needs one weighted sum of all scores.
+keep the score of every step. Plans need projections of the scores onto a few directions, and the gradient needs one
+weighted sum of all scores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROWS = 1024  # steps that are differentiated at once, so that hidden layers of 
 
 
 class DifferentiablePolicy(Policy):
-    """A stochastic policy that tells its scores.
+    """A stochastic policy with scores.
 
     Actions are sampled from the generators of their rows. Where a sample lies outside a Box, the environment gets
     the nearest action inside; the log probability is that of the sample. Clipping is then part of the environment.
@@ -123,6 +123,6 @@ def differentiable_policy(
 
 
 def parts(rows: int) -> Iterator[NDArray[np.intp]]:
-    """The indices of so many rows in parts of a fixed size, so that results do not depend on who collected them."""
+    """The indices of rows in parts of a fixed size, so that results do not depend on what collected them."""
     for start in range(0, rows, _ROWS):
         yield np.arange(start, min(start + _ROWS, rows))

@@ -9,9 +9,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
+from rido.policies.actions import check_actions
 from rido.policies.base import Generators, call_in_blocks, draw, steady_block
 from rido.policies.differentiable import DifferentiablePolicy, Floats, StochasticPolicy, parts
-from rido.policies.functions import check_actions, function_name
+from rido.policies.functions import function_name
 from rido.policies.observations import take
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ class MlpPolicy(Policy):
             high, log_std = (self._floats(key, low.size) for key in ("high", "log_std"))
             self._actions = low.size
             head = networks.box_head(low, high, networks.gaussian_head(log_std, deterministic))
-        self._actor = networks.Actor(self._network("actor", self._actions), head)
+        self._actor = networks.with_head(self._network("actor", self._actions), head)
         self._critic = self._network("critic", 1)
 
     @property
@@ -88,8 +88,6 @@ class MlpPolicy(Policy):
     def load(cls, path: str | Path, *, deterministic: bool = True, name: str | None = None) -> MlpPolicy:
         """Read an agent that :meth:`save` wrote. The file cannot run code."""
         path = Path(path)
-        if not path.is_file():
-            raise ValueError(f"policy must be the path of an existing npz, got {path}")
         try:
             content = path.read_bytes()
             with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.policies.actions import check_actions, choose_actions
 from rido.policies.base import BLOCK, Generators, Policy, call_in_blocks, steady_block
-from rido.policies.functions import check_actions, function_name, function_parameters
-from rido.policies.modules import choose_actions
+from rido.policies.functions import function_name, function_parameters
 from rido.policies.observations import count, leaves, stack, take
 from rido.policies.tensors import as_arrays, call_module, evaluation_mode, is_module, sampling_from
 from rido.record.fingerprint import identify
@@ -149,8 +149,6 @@ class RecurrentFunctionPolicy(RecurrentPolicy):
 
     @property
     def fingerprint(self) -> str:
-        if not self._is_module:
-            return identify("policy", self._function)
         with evaluation_mode(self._function):
             return identify("policy", self._function)
 

@@ -12,7 +12,7 @@ from rido.core.extras import missing_package
 from rido.policies import hub, sb3
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, PredictPolicy, RandomPolicy, takes_batches
-from rido.policies.loaders import LOADERS, is_agent_file, loader_of
+from rido.policies.loaders import LOADERS, is_agent_file, load
 from rido.policies.modules import ModulePolicy
 from rido.policies.npz import MlpPolicy
 from rido.policies.recurrent import RecurrentFunctionPolicy, is_recurrent
@@ -58,7 +58,7 @@ def resolve_policy(
             * the path of an agent's file: such a model's ``.zip``, with the ``vecnormalize.pkl`` beside it; an ``.npz``
               that :class:`rido.policies.npz.MlpPolicy` wrote; an ``.onnx`` file, see
               :class:`rido.policies.onnx.OnnxPolicy`. Only a zip can run code;
-            * "hf:org/name", such a file on the Hugging Face hub (see :func:`rido.policies.hub.download`), which may not
+            * "hf:org/name", such a file on the Hugging Face hub (see :func:`rido.policies.hub.pinned`), which may not
               run code.
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.
@@ -84,8 +84,7 @@ def resolve_policy(
     if isinstance(policy := hub.pinned(policy), hub.HubAgent):
         return _from_hub(policy, **spaces, deterministic=deterministic)
     if is_path(policy):
-        path = Path(policy)
-        return loader_of(path).load(path, observation_space, action_space, deterministic=deterministic, trust=trust)
+        return load(policy, **spaces, deterministic=deterministic, trust=trust)
     if isinstance(policy, str) and ":" in policy:
         found = import_attribute("policy", policy)
         return resolve_policy(found, **spaces, deterministic=deterministic, trust=trust)
@@ -107,7 +106,7 @@ def resolve_policy(
     raise ValueError(
         "policy must be a callable, 'random', 'module:attribute', a torch module, an object with predict(), an SB3 "
         "model, "
-        f"the path of {', '.join(loader.what for loader in LOADERS.values())}, 'hf:org/name', or one of "
+        f"the path of an agent's file ({', '.join(LOADERS)}), 'hf:org/name', or one of "
         f"{', '.join(shipped_agents())}, got {checks.shown(policy)}"
     )
 

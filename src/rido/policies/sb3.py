@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.policies.actions import one_by_one
 from rido.policies.base import Actor, Generators, Policy, ValueFunction, call_in_blocks, steady_block
-from rido.policies.functions import PredictPolicy, one_by_one
+from rido.policies.functions import PredictPolicy
 from rido.policies.networks import Normalizer, numpy_actor
 from rido.policies.observations import stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
@@ -100,14 +102,18 @@ class AgentPolicy(Policy):
 
     def _choose_network(self) -> None:
         """Decide between numpy and SB3's ``predict``."""
-        model, deterministic = self.model, self._deterministic
-        exploration_rate = float(getattr(model, "exploration_rate", 0.0))  # of DQN and QRDQN
-        self._actor = numpy_actor(self._network, deterministic=deterministic, exploration_rate=exploration_rate)
+        deterministic = self._deterministic
+        rate = self._exploration_rate
+        self._actor = numpy_actor(self._network, deterministic=deterministic, exploration_rate=rate)
         # Without a numpy actor, sampling uses torch's global generator.
         self.reproducible = deterministic or self._actor is not None
         self.draws = not deterministic and self._actor is not None
         needed = self._actor is None and deterministic
-        self._block = steady_block(self._predict, model.observation_space) if needed else 1
+        self._block = steady_block(self._predict, self.model.observation_space) if needed else 1
+
+    @property
+    def _exploration_rate(self) -> float:
+        return float(getattr(self.model, "exploration_rate", 0.0))  # of DQN and QRDQN
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         prepared = self.prepare(observations)
@@ -147,22 +153,16 @@ class AgentPolicy(Policy):
         if not value_kind(self._network):
             return None
         in_numpy, scale = numpy_values(self._network), reward_scale(self.vecnormalize)
-
-        def infinite_horizon(observations: Any) -> NDArray[np.float64]:
-            prepared = self.prepare(observations)
-            values = torch_values(self._network, prepared) if in_numpy is None else in_numpy(prepared)
-            return values.astype(np.float64) * scale
-
-        judge = None
+        values, advantages = in_numpy or partial(torch_values, self._network), None
         if in_numpy is not None and self.draws:
-            judge = numpy_advantages(self._network, float(getattr(self.model, "exploration_rate", 0.0)))
+            advantages = numpy_advantages(self._network, self._exploration_rate)
 
-        def advantages(observations: Any, actions: NDArray[Any], generator: np.random.Generator) -> NDArray[np.float64]:
-            assert judge is not None
-            return judge(self.prepare(observations), actions, generator).astype(np.float64) * scale
+        def rescaled(function: Callable[..., NDArray[Any]]) -> Callable[..., NDArray[np.float64]]:
+            return lambda seen, *others: function(self.prepare(seen), *others).astype(np.float64) * scale
 
         discount = float(getattr(self.model, "gamma", 1.0))
-        return ValueFunction(infinite_horizon, discount, in_numpy is not None, None if judge is None else advantages)
+        told = None if advantages is None else rescaled(advantages)
+        return ValueFunction(rescaled(values), discount, in_numpy is not None, told)
 
     def _predict(self, prepared: Any, start: int = 0) -> NDArray[Any]:
         actions, _ = self.model.predict(prepared, deterministic=self._deterministic)

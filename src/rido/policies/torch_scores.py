@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from rido.policies import sb3
-from rido.policies.base import Generators, ValueFunction, call_in_blocks, draw, steady_block
+from rido.policies.actions import ActionError, check_actions
+from rido.policies.base import Generators, ValueFunction, call_in_blocks, steady_block
 from rido.policies.differentiable import DifferentiablePolicy, Floats, parts
-from rido.policies.functions import ActionError, check_actions, function_name
+from rido.policies.functions import function_name
+from rido.policies.networks import sample_choices, sample_normal
 from rido.policies.observations import take
 from rido.policies.tensors import as_array, as_tensors, call_module, evaluation_mode, sampling_from
 
@@ -94,11 +96,9 @@ class TorchPolicy(DifferentiablePolicy):
             return np.concatenate([self._sample(one, own) for one, own in zip(single, generators, strict=True)])
         numbers = call_in_blocks(self._outputs, observations, rows, self._block)
         if not self._normal:
-            scores = numbers - np.log(draw("standard_exponential", generators, numbers.shape[1]))  # Gumbel's trick
-            chosen: NDArray[np.int64] = np.argmax(scores, axis=1)
-            return chosen
+            return sample_choices(numbers, generators)
         means, deviations = np.split(numbers, 2, axis=1)
-        actions = means + deviations * draw("standard_normal", generators, means.shape[1]).astype(means.dtype)
+        actions = sample_normal(means, deviations, generators)
         return check_actions(actions.reshape(rows, *(self._space.shape or ())), self._space, rows)
 
     def _sample(self, observation: Any, generator: np.random.Generator) -> NDArray[Any]:

@@ -12,8 +12,9 @@ import gymnasium as gym
 import numpy as np
 
 from rido.core.options import takes
+from rido.policies.actions import one_action
 from rido.policies.base import Policy
-from rido.policies.functions import FunctionPolicy, TakesBatchesError, one_action
+from rido.policies.functions import FunctionPolicy, TakesBatchesError
 from rido.policies.observations import stack_alike
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy

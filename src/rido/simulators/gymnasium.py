@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 import rido.simulators.envs
 from rido.core import checks
+from rido.policies.actions import one_by_one
 from rido.policies.base import Policies, Policy
-from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError, one_by_one
+from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError
 from rido.policies.observations import stack, stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy

@@ -20,8 +20,9 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
+from rido.policies.actions import one_action
 from rido.policies.base import Policy
-from rido.policies.functions import FunctionPolicy, TakesBatchesError, one_action
+from rido.policies.functions import FunctionPolicy, TakesBatchesError
 from rido.policies.observations import stack_alike, take
 from rido.simulators.base import Points
 from rido.simulators.environments import Environments, SingleEnvironments

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.trajectories import Trajectories, starts_of
+from rido.policies.actions import one_action
 from rido.policies.base import Policy
-from rido.policies.functions import TakesBatchesError, one_action
+from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import stack_alike
 from rido.simulators.base import Position, SimulationError
 from rido.simulators.components import ComponentReader
