@@ -317,6 +317,10 @@ class Adaptive(Strategy):
             self._predict(groups, new)
         return self._residuals or groups
 
+    def reward_moments(self) -> Moments:
+        self._learned()
+        return union(self._groups) if self._residuals else super().reward_moments()
+
     def _predictable(self, groups: Sequence[Moments]) -> bool:
         """Whether what is still to come can be predicted from the rewards so far."""
         division = self.division
