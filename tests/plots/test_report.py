@@ -44,7 +44,7 @@ def hostile_run(run, tmp_path_factory):
     """The same run with names that are HTML."""
     path = tmp_path_factory.mktemp("hostile") / "a.rido"
     shutil.copy(run[0], path)
-    update = "UPDATE configuration SET value = json_quote(?) WHERE name = ?"
+    update = "UPDATE header SET value = json_quote(?) WHERE name = ?"
     edit(path, *((update, (HOSTILE, name)) for name in ("environment", "policy")))
     return path
 
@@ -111,7 +111,7 @@ def test_files_that_are_no_runs_are_refused(tmp_path):
 def test_a_run_without_a_finished_round_is_refused(run, tmp_path):
     path = tmp_path / "b.rido"
     shutil.copy(run[0], path)
-    edit(path, ("DELETE FROM progress",))
+    edit(path, ("DELETE FROM pieces",))
     with pytest.raises(RunFileError, match="no finished round yet"):
         read_run(path)
 
@@ -180,7 +180,7 @@ def test_the_page_loads_nothing(run):
 @pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
 def test_without_a_package_the_message_says_what_to_install(run, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=rf'need {package}: pip install "rido\[report\]"'):
+    with pytest.raises(ImportError, match=rf'needs {package}: pip install "rido\[report\]"'):
         report_html(read_run(run[0]))
 
 

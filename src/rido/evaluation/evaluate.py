@@ -15,7 +15,6 @@ from rido.evaluation.components import Components, check_gammas
 from rido.evaluation.extension import Goal, all_goals
 from rido.evaluation.loop import EvaluationTask, run_task
 from rido.evaluation.problem import Problem
-from rido.evaluation.recorded import time_spent
 from rido.evaluation.result import Evaluation
 from rido.evaluation.time_budget import TimeBudget
 from rido.predictors.base import Critic
@@ -106,7 +105,7 @@ def evaluate(
     """Estimates the expected discounted return of a policy with the least error for a budget of transitions.
 
     Arguments come in three groups: what to estimate, how much to spend (from ``budget``), and how to collect (from
-    ``starts``).
+    ``reseed``).
 
     Args:
         env: a Gymnasium id, a function that makes an environment, an environment, a VectorEnv without autoreset, an
@@ -240,7 +239,7 @@ def _task(
             seconds=options["time_budget"],
             keep_for_resets=critic is not None,
             seed=options["seed"],
-            before=time_spent(run),
+            run=run,
             budget=options["budget"],
         )
         size = timing.first_budget(horizon)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from rido.core import checks
-from rido.core.schedule import Schedule
 from rido.evaluation.collector import Collector
+from rido.record.database import recognise
+from rido.record.header import EvaluationHeader
+from rido.record.runfile import RunFile
 from rido.simulators.base import Simulator, trajectory_seeds
 from rido.strategies import Strategy
 
@@ -142,21 +146,6 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class TimeSpent:
-    """What a run that resumes has spent already.
-
-    Attributes:
-        seconds: time that collecting took.
-        costs: what was measured, if the run had a time budget.
-        first_budget: transitions that the first plan was for.
-    """
-
-    seconds: float = 0.0
-    costs: Costs | None = None
-    first_budget: int | None = None
-
-
-@dataclass(frozen=True)
 class TimeBudget:
     """How much time there is, and what it pays for.
 
@@ -186,22 +175,28 @@ class TimeBudget:
         keep_for_resets: bool,
         seed: int | None,
         budget: int | None,
-        before: TimeSpent,
+        run: str | Path | None,
     ) -> TimeBudget:
-        """Measures costs, unless the run resumes: then they are those that were measured before."""
+        """Measures costs, unless the run in a file resumes: then they are those that were measured before."""
         import scipy.optimize
         import scipy.special  # noqa: F401 - what planning imports is no part of the time
 
-        costs, started = before.costs, time.monotonic()
+        first, spent, costs = None, 0.0, None
+        if run is not None and recognise(Path(run)) is not None:
+            with RunFile.read(run) as file:
+                spent = sum(piece.seconds for piece in file.pieces())
+                if isinstance(file.header, EvaluationHeader) and file.header.costs:
+                    first, costs = file.header.first_budget, Costs(**file.header.costs)
+        started = time.monotonic()
         if costs is None:
             measured = None if budget is None else max(2, int(_MEASURED * budget))
             costs = measure_costs(simulator, horizon, _MEASURING * seconds, seed or 0, measured)
             started += costs.starting
-        elapsed = before.seconds + time.monotonic() - started
+        elapsed = spent + time.monotonic() - started
         share = 1 - _RESET_TIME if keep_for_resets else 1.0
         clock = Clock(share * seconds, horizon, elapsed=elapsed)
         left = None if budget is None else budget - costs.transitions
-        return cls(seconds, costs, clock, time.monotonic() + seconds - elapsed, left, before.first_budget)
+        return cls(seconds, costs, clock, time.monotonic() + seconds - elapsed, left, first)
 
     @property
     def budget(self) -> int | None:
@@ -226,39 +221,26 @@ class TimeBudget:
             )
         return affordable if self.most is None else min(affordable, self.most)
 
+    def next_budget(self, strategy: Strategy, collector: Collector, reserve: int) -> int:
+        """Returns the transitions that the strategy may have spent after its next plan.
 
-class Pace:
-    """Asks a strategy for what the time budget pays for, if there is one.
+        Args:
+            strategy: what plans.
+            collector: says what was collected, and how fast.
+            reserve: transitions that are kept for resets.
+        """
+        taken, seconds = collector.latest
+        rate = taken / seconds if seconds > 0 else self.costs.rate(strategy.horizon)
+        if collector.round == 1:  # what follows the pilot may be much shorter trajectories, at a rate not seen yet
+            rate = min(rate, self.costs.rate(1))
+        budget = self.clock.budget(strategy.spent, rate)
+        if strategy.spent == 0:  # without two full trajectories there is no estimate, even if fitting took the time
+            budget = max(budget, 2 * strategy.horizon)
+        if self.most is not None:
+            budget = min(budget, self.most - reserve - collector.transitions + strategy.spent)
+        return budget
 
-    Args:
-        timing: the time budget.
-        horizon: number of time steps.
-        collector: says what was collected, and how fast.
-        reserve: transitions that are kept for resets.
-    """
-
-    def __init__(self, timing: TimeBudget | None, horizon: int, collector: Collector, reserve: int) -> None:
-        self._timing = timing
-        self._collector = collector
-        self._reserve = reserve
-        self._before = (0, 0.0)
-        self._plans = 0
-        self._rate = 0.0 if timing is None else timing.costs.rate(horizon)
-
-    def ask(self, strategy: Strategy) -> Schedule | None:
-        """Returns what to collect next; None when time or transitions are spent."""
-        if self._timing is not None:
-            now = (self._collector.transitions, self._collector.seconds)
-            if now[1] > self._before[1]:
-                self._rate = (now[0] - self._before[0]) / (now[1] - self._before[1])
-            self._before = now
-            # What follows the pilot may be much shorter trajectories, at a rate that was not seen yet.
-            rate = min(self._rate, self._timing.costs.rate(1)) if self._plans == 1 else self._rate
-            self._plans += 1
-            budget = self._timing.clock.budget(strategy.spent, rate)
-            if strategy.spent == 0:  # without two full trajectories there is no estimate, even if fitting took the time
-                budget = max(budget, 2 * strategy.horizon)
-            if self._timing.most is not None:  # with what a critic was fitted on
-                budget = min(budget, self._timing.most - self._reserve - now[0] + strategy.spent)
-            strategy.change_budget(self._collector.get_or_set("budget", budget))
-        return strategy.ask()
+    def affordable_resets(self) -> float:
+        """Returns the resets that the rest of the time pays for."""
+        left = max(0.0, self.ends - time.monotonic())
+        return left / self.costs.per_reset if self.costs.per_reset > 0 else math.inf

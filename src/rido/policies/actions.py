@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies.base import Actor
+from rido.policies.base import Actor, Space
 from rido.policies.observations import take
 from rido.policies.tensors import as_array
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 class ActionError(ValueError):
     """A policy returned something else than actions."""
 
 
-def one_by_one(actors: Sequence[Actor], observations: Any, space: gym.Space[Any]) -> NDArray[Any]:
+def one_by_one(actors: Sequence[Actor], observations: Any, space: Space) -> NDArray[Any]:
     """The actions of a batch, from one actor for each row, each called with that row's observation."""
     return np.stack([one_action(act(take(observations, row)), space) for row, act in enumerate(actors)])
 
 
-def one_action(action: Any, space: gym.Space[Any]) -> Any:
+def one_action(action: Any, space: Space) -> Any:
     """An action of one observation as the environment gets it: as it is, if it has the shape of the space.
 
     Args:
@@ -53,7 +50,7 @@ def one_action(action: Any, space: gym.Space[Any]) -> Any:
     return array if space.shape else array.astype(np.int64 if array.dtype.kind == "b" else array.dtype)[()]
 
 
-def check_actions(actions: Any, space: gym.Space[Any], rows: int | None = None) -> NDArray[Any]:
+def check_actions(actions: Any, space: Space, rows: int | None = None) -> NDArray[Any]:
     """Actions as an array, checked to have the right shape.
 
     Args:
@@ -76,7 +73,7 @@ def check_actions(actions: Any, space: gym.Space[Any], rows: int | None = None) 
     return array
 
 
-def choose_actions(output: Any, action_space: gym.Space[Any], *, deterministic: bool) -> NDArray[Any]:
+def choose_actions(output: Any, action_space: Space, *, deterministic: bool) -> NDArray[Any]:
     """Actions of what a network returned.
 
     Args:
@@ -105,7 +102,7 @@ def choose_actions(output: Any, action_space: gym.Space[Any], *, deterministic: 
     return best_choice(as_array(output), action_space, deterministic=deterministic)
 
 
-def best_choice(output: NDArray[Any], action_space: gym.Space[Any], *, deterministic: bool) -> NDArray[Any]:
+def best_choice(output: NDArray[Any], action_space: Space, *, deterministic: bool) -> NDArray[Any]:
     """Actions themselves, or the best of discrete actions where floating numbers score all of them."""
     from gymnasium import spaces
 

@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies.observations import take
+from rido.policies.observations import stack_alike, take
 from rido.record.fingerprint import content_of
 
 if TYPE_CHECKING:
     import gymnasium as gym
+
+    Space = gym.Space[Any]
+else:
+    Space = Any
 
 BLOCK = 8
 """Rows in one call of a policy. OpenBLAS rounds float64 products of 16 rows by position, of 8 rows it does not."""
@@ -60,7 +64,8 @@ class Policy(ABC):
         reproducible: Whether a row's action depends only on its observation and its generator. False if it may
             depend on global random state.
         draws: Whether it uses the generators. If not, each of them may be None.
-        in_sequence: Whether it acts on one observation at a time, by :meth:`begin`, in one environment after the other.
+        in_sequence: Whether it acts by :meth:`begin` only, on one observation at a time, in one environment after the
+            other.
         remembers: Whether it has a memory that :meth:`begin` clears, so that only one trajectory may run at a time.
         normalisation: What happens to observations before the policy sees them, where a reader of the result should
             know, such as "observations normalised by vecnormalize.pkl"; else empty.
@@ -85,7 +90,7 @@ class Policy(ABC):
 
     @abstractmethod
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
-        """Compute actions for a batch.
+        """Computes actions for a batch.
 
         Args:
             observations: Batch of observations (see :mod:`rido.policies.observations`).
@@ -96,18 +101,22 @@ class Policy(ABC):
         """
 
     def begin(self, generator: Any) -> Actor:
-        """Begin a trajectory; of policies that act in sequence.
+        """Begins a trajectory.
 
         Args:
             generator: That of the trajectory, None if the policy does not draw.
 
         Returns:
-            What maps each of its observations, in order, to an action.
+            What maps each of its observations, in order, to an action, as the environment gets it.
         """
+        return lambda observation: self.executed(self(stack_alike([observation]), [generator]))[0]
+
+    def take_batches(self, error: Exception) -> None:
+        """Takes batches from now on, because of a :class:`rido.policies.functions.TakesBatchesError`."""
         raise NotImplementedError
 
     def act_alone(self) -> None:
-        """Act on one row in each call from now on."""
+        """Acts on one row in each call from now on."""
         self._block = 1
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
@@ -126,7 +135,7 @@ class Policies(dict[str, Any]):
 def call_in_blocks(
     function: Callable[[Any, int], NDArray[Any]], observations: Any, rows: int, block: int = BLOCK
 ) -> NDArray[Any]:
-    """Call a function on blocks of exactly ``block`` rows; the last block is padded with copies of the last row.
+    """Calls a function on blocks of exactly ``block`` rows; the last block is padded with copies of the last row.
 
     Args:
         function: Maps a block of observations and the index of its first row to one result per row.
@@ -141,7 +150,7 @@ def call_in_blocks(
     return results[0][:rows] if len(results) == 1 else np.concatenate(results)[:rows]
 
 
-def steady_block(function: Callable[[Any, int], NDArray[Any]], observation_space: gym.Space[Any]) -> int:
+def steady_block(function: Callable[[Any, int], NDArray[Any]], observation_space: Space) -> int:
     """Largest block in which a function gives a row the same bits at every position; 1 always does.
 
     Args:
@@ -163,7 +172,7 @@ def steady_block(function: Callable[[Any, int], NDArray[Any]], observation_space
 
 
 def draw(distribution: str, generators: Generators, size: int) -> NDArray[np.float64]:
-    """Draw random numbers for each row from that row's generator.
+    """Draws random numbers for each row from that row's generator.
 
     Args:
         distribution: "random", "standard_normal" or "standard_exponential", a method of ``numpy.random.Generator``.

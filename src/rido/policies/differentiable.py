@@ -10,17 +10,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies import sb3
-from rido.policies.base import Policy
+from rido.policies.base import Policy, Space
 from rido.policies.tensors import is_module
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 Floats = NDArray[np.float64]
 
@@ -42,12 +39,12 @@ class DifferentiablePolicy(Policy):
 
     size: int
 
-    def __init__(self, action_space: gym.Space[Any]) -> None:
+    def __init__(self, action_space: Space) -> None:
         self._space = action_space
 
     @abstractmethod
     def scores(self, observations: Any, actions: NDArray[Any], directions: Floats) -> Floats:
-        """Project scores onto directions.
+        """Projects scores onto directions.
 
         Args:
             observations: Batch of observations.
@@ -60,11 +57,11 @@ class DifferentiablePolicy(Policy):
 
     @abstractmethod
     def weighted_scores(self, observations: Any, actions: NDArray[Any], weights: Floats) -> Floats:
-        """Compute the sum of all scores, each times its weight, with one backward pass."""
+        """Computes the sum of all scores, each times its weight, with one backward pass."""
 
     @abstractmethod
     def unflatten(self, vector: Floats) -> Any:
-        """Give a vector the structure of the policy's parameters."""
+        """Gives a vector the structure of the policy's parameters."""
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
         from gymnasium import spaces
@@ -92,10 +89,8 @@ class StochasticPolicy:
     log_prob: Callable[[Any, Any, Any], Any]
 
 
-def differentiable_policy(
-    policy: Any, observation_space: gym.Space[Any], action_space: gym.Space[Any]
-) -> DifferentiablePolicy:
-    """Make a :class:`DifferentiablePolicy` of what a user gave.
+def differentiable_policy(policy: Any, observation_space: Space, action_space: Space) -> DifferentiablePolicy:
+    """Makes a :class:`DifferentiablePolicy` of what a user gave.
 
     Args:
         policy: A ``torch.nn.Module`` that maps a batch of observations to a ``torch.distributions`` distribution, an

@@ -18,20 +18,17 @@ from functools import partial, wraps
 from itertools import chain, repeat
 from math import floor
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.policies.actions import ActionError, check_actions, one_action, one_by_one
-from rido.policies.base import BLOCK, Actor, Generators, Policy, call_in_blocks, draw
+from rido.policies.base import BLOCK, Actor, Generators, Policy, Space, call_in_blocks, draw
 from rido.policies.observations import stack_alike
 from rido.policies.tensors import evaluation_mode
 from rido.record.fingerprint import identify
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 class FunctionPolicy(Policy):
@@ -51,7 +48,7 @@ class FunctionPolicy(Policy):
     _keeps_state = False  # whether it is given back the state that it returned
     _as_it_is = True  # whether it is called on one observation without _evaluate
 
-    def __init__(self, function: Callable[..., Any], action_space: gym.Space[Any], *, owner: Any = None) -> None:
+    def __init__(self, function: Callable[..., Any], action_space: Space, *, owner: Any = None) -> None:
         self.name = function_name(function)
         self._function, self._space, self._block = function, action_space, BLOCK
         self._rowwise = getattr(function, "rowwise", False) is True
@@ -71,6 +68,8 @@ class FunctionPolicy(Policy):
             return identify("policy", self._function)
 
     def begin(self, generator: Any) -> Actor:
+        if not self.in_sequence:
+            return super().begin(generator)
         if self._reset is not None:
             self._reset()
         act = self._actor(generator)
@@ -117,8 +116,7 @@ class FunctionPolicy(Policy):
         self._on_one = None
         return actions
 
-    def take_batches(self, error: TakesBatchesError) -> None:
-        """Take batches from now on, because the function failed on its first observation."""
+    def take_batches(self, error: Exception) -> None:
         assert isinstance(error.__cause__, Exception)
         self.in_sequence, self._on_one = False, error.__cause__
 
@@ -129,11 +127,11 @@ class FunctionPolicy(Policy):
         return partial(function, generator=generator) if self.draws else function
 
     def _evaluate(self, observations: Any, **options: Any) -> Any:
-        """Call the function; subclasses convert observations and actions here."""
+        """Calls the function; subclasses convert observations and actions here."""
         return self._function(observations, **options)
 
     def _rows_of_one(self, observation: Any, **options: Any) -> Any:
-        """Act on one observation as a batch of one row."""
+        """Acts on one observation as a batch of one row."""
         return check_actions(self._evaluate(stack_alike([observation]), **options), self._space, 1)[0]
 
     def _in_blocks(self, observations: Any, generators: Generators) -> NDArray[Any]:
@@ -164,7 +162,7 @@ class PredictPolicy(FunctionPolicy):
 
     _as_it_is = False
 
-    def __init__(self, agent: Any, action_space: gym.Space[Any], *, deterministic: bool) -> None:
+    def __init__(self, agent: Any, action_space: Space, *, deterministic: bool) -> None:
         parameters = function_parameters(agent.predict)
         options = {"deterministic": deterministic} if "deterministic" in parameters else {}
         super().__init__(partial(agent.predict, **options) if options else agent.predict, action_space, owner=agent)
@@ -180,7 +178,7 @@ class PredictPolicy(FunctionPolicy):
         return _alone(super()._evaluate(observations, **options))
 
 
-def predicting(predict: Callable[..., Any], rows_of: gym.Space[Any] | None = None) -> Actor:
+def predicting(predict: Callable[..., Any], rows_of: Space | None = None) -> Actor:
     """What acts in one trajectory by SB3's ``predict(observation, state, episode_start)``, which keeps its state.
 
     Args:
@@ -220,7 +218,7 @@ class TakesBatchesError(Exception):
 
 
 def batched(function: Any) -> Any:
-    """Say that a policy takes batches of observations, one in each row, and returns one action for each row.
+    """Says that a policy takes batches of observations, one in each row, and returns one action for each row.
 
     Functions are called with one observation at a time unless they fail on that. One that also works on batches is
     faster as ``rido.batched(function)``: environments then run side by side, and it acts in all of them at once. It
@@ -295,7 +293,7 @@ class RandomPolicy(Policy):
 
     name = "random"
 
-    def __init__(self, action_space: gym.Space[Any]) -> None:
+    def __init__(self, action_space: Space) -> None:
         from gymnasium import spaces
 
         self._shape, self._integer = getattr(action_space, "shape", None) or (), True
@@ -332,7 +330,7 @@ class RandomPolicy(Policy):
         return lambda observation: next(actions)
 
     def _ahead(self, generator: Any) -> Iterator[Any]:
-        """Yield actions that are drawn several at a time, ever more."""
+        """Yields actions that are drawn several at a time."""
         for count in chain((4, 16), repeat(64)):
             yield from self._scaled(generator.random((count, self._low.size)))
 

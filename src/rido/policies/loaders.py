@@ -8,14 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from rido.policies import onnx, sb3_zip
-from rido.policies.base import Policy
+from rido.policies.base import Policy, Space
 from rido.policies.npz import MlpPolicy
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 def _nothing(path: Path) -> Sequence[Path]:
@@ -77,12 +73,7 @@ def is_agent_file(path: str | Path) -> bool:
 
 
 def load(
-    path: str | Path,
-    observation_space: gym.Space[Any],
-    action_space: gym.Space[Any],
-    *,
-    deterministic: bool,
-    trust: bool,
+    path: str | Path, observation_space: Space, action_space: Space, *, deterministic: bool, trust: bool
 ) -> Policy:
     """Loads the policy in a file; the arguments are those of :func:`rido.policies.resolve.resolve_policy`."""
     path = _existing(path)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from rido.policies.actions import check_actions, choose_actions
-from rido.policies.base import steady_block
+from rido.policies.base import Space, steady_block
 from rido.policies.functions import FunctionPolicy
 from rido.policies.observations import count
 from rido.policies.tensors import as_array, call_module, sampling_from
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 class ModulePolicy(FunctionPolicy):
@@ -32,9 +29,7 @@ class ModulePolicy(FunctionPolicy):
 
     _as_it_is = False
 
-    def __init__(
-        self, module: Any, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, deterministic: bool
-    ) -> None:
+    def __init__(self, module: Any, observation_space: Space, action_space: Space, *, deterministic: bool) -> None:
         super().__init__(module, action_space)
         self._deterministic = deterministic
         self.draws = not deterministic

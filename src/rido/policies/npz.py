@@ -15,21 +15,18 @@ import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.policies import networks
-from rido.policies.base import Generators, Policy, ValueFunction
+from rido.policies.base import Generators, Policy, Space, ValueFunction
 from rido.policies.networks import Floats, Network
 from rido.policies.untrusted import check_declared_sizes
 from rido.record.arrays import read_array
 from rido.record.fingerprint import fingerprint
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 class MlpPolicy(Policy):
@@ -86,7 +83,7 @@ class MlpPolicy(Policy):
 
     @classmethod
     def load(cls, path: str | Path, *, deterministic: bool = True, name: str | None = None) -> MlpPolicy:
-        """Read an agent that :meth:`save` wrote. The file cannot run code."""
+        """Reads an agent that :meth:`save` wrote. The file cannot run code."""
         path = Path(path)
         try:
             content = path.read_bytes()
@@ -100,7 +97,7 @@ class MlpPolicy(Policy):
             raise ValueError(f"policy must be an npz written by MlpPolicy.save(), got {path}: {reason}") from error
 
     def save(self, path: str | Path) -> None:
-        """Write the agent into an npz."""
+        """Writes the agent into an npz."""
         with Path(path).open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **self.arrays)
 
@@ -110,8 +107,8 @@ class MlpPolicy(Policy):
     def value_function(self) -> ValueFunction:
         return ValueFunction(self._value, self.gamma, rowwise=True)
 
-    def fits(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> MlpPolicy:
-        """Return the policy itself; raise an error if an environment has other observations or actions."""
+    def fits(self, observation_space: Space, action_space: Space) -> MlpPolicy:
+        """Returns the policy itself; raises an error if an environment has other observations or actions."""
         for what, space, size, discrete in (
             ("observations", observation_space, self._inputs, False),
             ("actions", action_space, self._actions, self._discrete),
@@ -147,7 +144,7 @@ class MlpPolicy(Policy):
         return Network(layers[:-1]).steady(self._inputs)
 
 
-def _has_size(space: gym.Space[Any], size: int, discrete: bool) -> bool:
+def _has_size(space: Space, size: int, discrete: bool) -> bool:
     """Whether a space has ``size`` choices, counted from 0, or holds vectors of ``size`` numbers."""
     from gymnasium import spaces
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rido.core.extras import import_extra
 from rido.policies.actions import ActionError, best_choice
-from rido.policies.base import steady_block
+from rido.policies.base import Space, steady_block
 from rido.policies.functions import FunctionPolicy
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 _DTYPES = {"float": "float32", "double": "float64"}  # ONNX's names and numpy's; those of integers are the same
 _ACTIONS = ("action", "actions")  # names by which the output is chosen where there are several
@@ -31,9 +28,7 @@ class OnnxPolicy(FunctionPolicy):
         deterministic: False is an error where the file returns scores, which cannot be sampled.
     """
 
-    def __init__(
-        self, path: Path, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, deterministic: bool
-    ) -> None:
+    def __init__(self, path: Path, observation_space: Space, action_space: Space, *, deterministic: bool) -> None:
         from gymnasium import spaces
 
         onnxruntime = import_extra("an ONNX file", "onnxruntime", "onnx")

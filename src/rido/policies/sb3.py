@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies.actions import one_by_one
-from rido.policies.base import Actor, Generators, Policy, ValueFunction, call_in_blocks, steady_block
+from rido.policies.base import Actor, Generators, Policy, Space, ValueFunction, call_in_blocks, steady_block
 from rido.policies.functions import PredictPolicy
 from rido.policies.networks import Normalizer, numpy_actor
 from rido.policies.observations import stack_alike, take
@@ -20,9 +20,6 @@ from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.sb3_values import numpy_advantages, numpy_values, torch_values, value_kind
 from rido.policies.tensors import sampling_from
 from rido.record.fingerprint import fingerprint
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 # Ant-v3 had 84 contact forces behind its 27 state values, and they were always zero.
 _ANT_STATE, _ANT_WITH_ZEROS, _ANT_WITH_FORCES = (27,), (111,), (105,)
@@ -70,8 +67,8 @@ class AgentPolicy(Policy):
     def __init__(
         self,
         model: Any,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         *,
         deterministic: bool = True,
         vecnormalize: Any = None,
@@ -101,7 +98,7 @@ class AgentPolicy(Policy):
         self._choose_network()
 
     def _choose_network(self) -> None:
-        """Decide between numpy and SB3's ``predict``."""
+        """Decides between numpy and SB3's ``predict``."""
         deterministic = self._deterministic
         rate = self._exploration_rate
         self._actor = numpy_actor(self._network, deterministic=deterministic, exploration_rate=rate)
@@ -229,15 +226,15 @@ def predicts_by_itself(agent: Any) -> bool:
     return any("predict" in vars(part) for part in parts) or not packages <= {"stable_baselines3", "sb3_contrib"}
 
 
-def agent_policy(model: Any, *spaces: gym.Space[Any], **settings: Any) -> AgentPolicy:
-    """Make the policy of a model; the arguments are those of :class:`AgentPolicy`."""
+def agent_policy(model: Any, *spaces: Space, **settings: Any) -> AgentPolicy:
+    """Makes the policy of a model; the arguments are those of :class:`AgentPolicy`."""
     network = model.policy if is_model(model) else model
     kind = RecurrentAgentPolicy if ".recurrent." in type(network).__module__ else AgentPolicy
     return (OwnPredictPolicy if predicts_by_itself(model) else kind)(model, *spaces, **settings)
 
 
 def check_supported(policy_module: str, name: str) -> None:
-    """Refuse an agent that needs more than observations and a state."""
+    """Refuses an agent that needs more than observations and a state."""
     if ".maskable." in policy_module:
         raise ValueError(f"policy must not need action masks (they are not passed on), got {name}")
 
@@ -312,7 +309,7 @@ def reward_scale(vecnormalize: Any) -> float:
     return float(np.sqrt(vecnormalize.ret_rms.var + vecnormalize.epsilon))
 
 
-def _missing_zeros(name: str, trained: gym.Space[Any], given: gym.Space[Any]) -> int:
+def _missing_zeros(name: str, trained: Space, given: Space) -> int:
     """Number of zeros to append to the environment's observations; an error where they do not fit the agent."""
     if (trained.shape, given.shape) == (_ANT_WITH_ZEROS, _ANT_STATE):
         return _ANT_WITH_ZEROS[0] - _ANT_STATE[0]
@@ -326,7 +323,7 @@ def _missing_zeros(name: str, trained: gym.Space[Any], given: gym.Space[Any]) ->
     return 0
 
 
-def _has_floats(space: gym.Space[Any]) -> bool:
+def _has_floats(space: Space) -> bool:
     """Whether observations have floating numbers, which VecNormalize may have rescaled in training."""
     from gymnasium import spaces
 
@@ -334,7 +331,7 @@ def _has_floats(space: gym.Space[Any]) -> bool:
     return any(np.issubdtype(part.dtype, np.floating) for part in parts if isinstance(part, spaces.Box))
 
 
-def _layout(space: gym.Space[Any]) -> Any:
+def _layout(space: Space) -> Any:
     """What two spaces must have in common: their kind, and shape or numbers of choices."""
     from gymnasium import spaces
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,15 +13,12 @@ from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from rido.policies import sb3
 from rido.policies.actions import ActionError, check_actions
-from rido.policies.base import Generators, ValueFunction, call_in_blocks, steady_block
+from rido.policies.base import Generators, Space, ValueFunction, call_in_blocks, steady_block
 from rido.policies.differentiable import DifferentiablePolicy, Floats, parts
 from rido.policies.functions import function_name
 from rido.policies.networks import sample_choices, sample_normal
 from rido.policies.observations import take
 from rido.policies.tensors import as_array, as_tensors, call_module, evaluation_mode, sampling_from
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 class TorchPolicy(DifferentiablePolicy):
@@ -41,8 +38,8 @@ class TorchPolicy(DifferentiablePolicy):
     def __init__(
         self,
         module: torch.nn.Module,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         *,
         prepare: Callable[[Any], Any] = lambda observations: observations,
         values: ValueFunction | None = None,
@@ -57,8 +54,8 @@ class TorchPolicy(DifferentiablePolicy):
             raise ValueError("policy must have parameters that require gradients, got none")
         self._check(observation_space)
 
-    def _check(self, observation_space: gym.Space[Any]) -> None:
-        """Refuse a network that does not return a distribution over the actions of the space."""
+    def _check(self, observation_space: Space) -> None:
+        """Refuses a network that does not return a distribution over the actions of the space."""
         from gymnasium import spaces
         from gymnasium.vector.utils import batch_space
 
@@ -107,7 +104,8 @@ class TorchPolicy(DifferentiablePolicy):
 
     def scores(self, observations: Any, actions: NDArray[Any], directions: Floats) -> Floats:
         primal = {name: part.detach() for name, part in self._parameters.items()}
-        tangents = self._split(directions)
+        named = self._by_name(directions).items()
+        tangents = {name: torch.as_tensor(part).to(self._parameters[name]) for name, part in named}
         found = []
         with _prepared(self._module):
             for rows in parts(len(actions)):
@@ -136,17 +134,14 @@ class TorchPolicy(DifferentiablePolicy):
 
         return log_probs
 
-    def _split(self, directions: Floats) -> dict[str, torch.Tensor]:
-        columns = np.split(directions, np.cumsum(self._sizes)[:-1], axis=1)
-        pairs = zip(self._parameters.items(), columns, strict=True)
-        return {
-            name: torch.as_tensor(part).to(like).reshape(len(directions), *like.shape) for (name, like), part in pairs
-        }
-
     def unflatten(self, vector: Floats) -> dict[str, Floats]:
-        columns = np.split(vector, np.cumsum(self._sizes)[:-1])
+        return {name: part[0] for name, part in self._by_name(vector[np.newaxis]).items()}
+
+    def _by_name(self, vectors: Floats) -> dict[str, Floats]:
+        """Vectors in the space of parameters, one in each row, by the names of the parameters."""
+        columns = np.split(vectors, np.cumsum(self._sizes)[:-1], axis=1)
         pairs = zip(self._parameters.items(), columns, strict=True)
-        return {name: part.reshape(like.shape) for (name, like), part in pairs}
+        return {name: part.reshape(len(vectors), *like.shape) for (name, like), part in pairs}
 
     def value_function(self) -> ValueFunction | None:
         return self._values
@@ -172,7 +167,7 @@ class AgentScores(TorchPolicy):
         action_space: Action space of one environment.
     """
 
-    def __init__(self, model: Any, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+    def __init__(self, model: Any, observation_space: Space, action_space: Space) -> None:
         from stable_baselines3.common.policies import ActorCriticPolicy
 
         network = model.policy if sb3.is_model(model) else model
@@ -206,7 +201,7 @@ def _numbers(distribution: Distribution) -> NDArray[Any] | None:
 
 @contextmanager
 def _prepared(module: torch.nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode and let distributions skip their checks, which actions have passed."""
+    """Puts a network into evaluation mode and lets distributions skip their checks, which actions have passed."""
     checked = Distribution._validate_args
     Distribution.set_default_validate_args(False)
     try:

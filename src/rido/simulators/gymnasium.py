@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 import rido.simulators.envs
-from rido.core import checks
+from rido.core.options import takes
 from rido.policies.actions import one_by_one
 from rido.policies.base import Policies, Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError
@@ -35,6 +35,7 @@ from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.environments import Environments, SingleEnvironments, Slots
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.opening import open_environments
+from rido.simulators.options import SimulatorOptions
 from rido.simulators.points import PointGenerator, ResetDraws
 from rido.simulators.protocol import SlotError
 from rido.simulators.rehearsal import (
@@ -43,6 +44,7 @@ from rido.simulators.rehearsal import (
     as_batched,
     can_pair,
     first_observations,
+    instances_differ,
     memory_notes,
     mixes_rows,
     rehearsal_notes,
@@ -145,8 +147,8 @@ class EnvironmentsSimulator(Simulator):
             case "starts":
                 return Batch(NO_TRAJECTORIES, self._starts(seeds, points), found=self.found)
             case "trial":
-                notes = self._check_seeds(seeds, points)
-                return Batch(NO_TRAJECTORIES, found=replace(self.found, notes=notes))
+                rehearsed, notes = self._rehearsed, self._check_seeds(seeds, points)
+                return Batch(NO_TRAJECTORIES, found=Found(notes, rehearsed=self._rehearsed - rehearsed))
         if observing and not self._envs.in_rows:
             raise ValueError(
                 f"critic must be left out where observations are {self.observation_space}: a batch of them has no rows"
@@ -178,8 +180,17 @@ class EnvironmentsSimulator(Simulator):
         if not self.policy.in_sequence:
             self._try(seeds)  # first of all, while environments are fresh
         self._envs.provide(1)
+        notes: list[str] = []
+        if self.policy.in_sequence and isinstance(self._envs, SingleEnvironments):
+            differ, taken = instances_differ(self._envs, seeds[0])
+            self._rehearsed += taken
+            if differ:
+                notes.append(
+                    "another instance of the environment gives another trajectory for the same seed and actions: its "
+                    "constructor or its steps draw random numbers that the seed does not control"
+                )
         self._findings = check_seeds(self._envs, self.policy, seeds, points)
-        return self._findings.notes
+        return (*self._findings.notes, *notes)
 
     def remembers(self, name: str = "") -> bool:
         """Returns whether a policy has a memory that nothing clears; see :class:`Capabilities`."""
@@ -302,7 +313,6 @@ class EnvironmentsSimulator(Simulator):
         except TakesBatchesError as error:
             if not envs.in_rows:
                 raise rollout.failure(f"the policy raised {error.__cause__!r}") from error.__cause__
-            assert isinstance(policy, FunctionPolicy)
             policy.take_batches(error)
             return None
         return rollout
@@ -387,7 +397,6 @@ class EnvironmentsSimulator(Simulator):
                 try:
                     return one_by_one(rollout.actors(policy), observations, space)
                 except TakesBatchesError as error:
-                    assert isinstance(policy, FunctionPolicy)
                     policy.take_batches(error)
             generators = rollout.generators(self.policy.draws)
             if not isinstance(self.policy, RecurrentPolicy):
@@ -410,17 +419,11 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         horizon: the longest trajectory that will be asked for. A shorter time limit of the environment is lifted as
             long as this simulator is open, and an error where it cannot be reached.
         gamma: discount factor, on which the default policy of "rido/LQG-v0" depends.
-        env_kwargs: arguments of the environment, with an id.
-        num_envs: sub-environments side by side; if not given, 16, or 256 where the environment is vectorised. A policy
-            of one observation acts in a single one, unless it is a row of a vectorised environment.
-        deterministic: whether an agent takes its most likely action or samples one.
-        trust: whether an agent's files may run code when they are loaded.
-        end_on_truncation: whether the environment's own truncation ends a trajectory as a termination does. Then its
-            time limit stays as it is.
-        reseed: whether each trajectory's reset gets its seed. If not, only the first reset of each sub-environment
-            does, and the same seeds do not give the same trajectories.
         components: what rewards consist of beside the reward itself: names in info, or a function of observation,
             action, reward, next observation and info that returns a dictionary of numbers.
+        **options: as in :func:`rido.evaluate`: ``env_kwargs``, ``deterministic``, ``trust``, ``end_on_truncation``,
+            ``reseed`` and ``num_envs``; if not given, 16, or 256 where the environment is vectorised. A policy of one
+            observation acts in a single one, unless it is a row of a vectorised environment.
 
     Attributes:
         num_envs: the largest number of sub-environments side by side.
@@ -428,7 +431,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         observation_space: of one environment.
     """
 
-    @checks.checked()
+    @takes(SimulatorOptions)
     def __init__(
         self,
         env: Any,
@@ -436,34 +439,28 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         *,
         horizon: int,
         gamma: float = 1.0,
-        env_kwargs: Mapping[str, Any] | None = None,
-        num_envs: int | None = None,
-        deterministic: bool = True,
-        trust: bool = False,
-        end_on_truncation: bool = False,
-        reseed: bool = True,
         components: Sequence[str] | TransitionFunction | None = None,
+        **options: Unpack[SimulatorOptions],
     ) -> None:
-        env_kwargs = dict(env_kwargs or {})
+        env_kwargs = dict(options["env_kwargs"] or {})
         if policy is None:
             if not isinstance(env, str) or env.rpartition(":")[2] not in rido.simulators.envs.ENV_IDS:
                 raise ValueError('policy must be given: an agent, a function of observations, or "random"')
             policy = rido.simulators.envs.default_policy(env, gamma, **env_kwargs)
         self._given = env, env_kwargs
-        wrappers = Wrappers(horizon, end_on_truncation=end_on_truncation)
+        ends = options["end_on_truncation"]
+        wrappers = Wrappers(horizon, end_on_truncation=ends)
         given = policy if isinstance(policy, Policies) else Policies({"": policy})
         try:
-            envs = open_environments(env, wrappers, env_kwargs=env_kwargs, num_envs=num_envs)
+            envs = open_environments(env, wrappers, env_kwargs=env_kwargs, num_envs=options["num_envs"])
             envs.read_components(check_components(components))
-            spaces = dict(observation_space=envs.observation_space, action_space=envs.action_space)
-            policies = {
-                name: resolve_policy(one, **spaces, deterministic=deterministic, trust=trust)
-                for name, one in given.items()
-            }
+            acting: dict[str, Any] = dict(deterministic=options["deterministic"], trust=options["trust"])
+            acting |= dict(observation_space=envs.observation_space, action_space=envs.action_space)
+            policies = {name: resolve_policy(one, **acting) for name, one in given.items()}
         except BaseException:
             wrappers.restore()
             raise
-        super().__init__(envs, policies, horizon, end_on_truncation=end_on_truncation, reseed=reseed)
+        super().__init__(envs, policies, horizon, end_on_truncation=ends, reseed=options["reseed"])
 
     @property
     def fingerprint(self) -> str:

@@ -215,7 +215,7 @@ class Adaptive(Strategy):
         return max(min(size, self.forecast() - self.spent), self.horizon, self.lockstep * self.horizon)
 
     def _pilot(self, trajectories: float, left: int) -> list[Counts]:
-        """Returns a pilot of about so many trajectories for all teams together."""
+        """Returns a pilot of about this many trajectories for all teams together."""
         teams = self.division.teams
         least = max(2 if teams == 1 and self.spent == 0 else 1, self.division.members if self.spent == 0 else 1)
         count = max(least, min(round(trajectories / teams), left // (teams * self.horizon)))
@@ -224,7 +224,7 @@ class Adaptive(Strategy):
         return parts if sum(int(part.sum()) for part in parts) <= left else self._rest(left)
 
     def _pilot_part(self, count: int, full: int) -> Counts:
-        """Returns so many trajectories, some of them cut where the discount leaves little of their later half."""
+        """Returns this many trajectories, some of them cut where the discount leaves little of their later half."""
         plain = self.gamma == 1 or self.budget < self.settings.plain_below * self.horizon
         reach = self.horizon if plain else math.ceil(math.log(self.settings.reach) / math.log(self.gamma))
         return np.where(np.arange(self.horizon) < reach, count, full if reach <= self.horizon / 2 else count)

@@ -1,6 +1,5 @@
 """Trajectories from a Ray cluster; needs the extra ``ray``."""
 
-import importlib
 import logging
 import os
 import socket
@@ -10,13 +9,11 @@ import time
 from typing import Any, Unpack
 
 from rido.core import checks
+from rido.core.extras import import_extra
 from rido.simulators.parallel.pool import Chunk, PoolSettings, PoolSimulator, WorkerError
 from rido.simulators.parallel.worker import Event, Gone, RemoteSimulator
 
-try:
-    ray = importlib.import_module("ray")  # its type hints lack some options
-except ImportError as error:
-    raise ImportError('RaySimulator needs ray: pip install "rido[ray]"') from error
+ray = import_extra("RaySimulator", "ray", "ray")
 
 _CONNECT_SECONDS = 30.0  # that a cluster gets to answer
 _asked_for: dict[str, str | None] = {}  # the address to which a simulator of this process connected it
@@ -24,7 +21,7 @@ _OBJECT_STORE_BYTES = 200 * 2**20  # of a cluster started here: rewards are smal
 
 
 class _RayActor(RemoteSimulator):
-    """A worker as an actor. Heartbeats have a thread of their own, since the other one is busy."""
+    """A worker as an actor. Heartbeats have their own thread, since the other one is busy."""
 
     @ray.method(concurrency_group="heartbeats")  # type: ignore[untyped-decorator]
     def heartbeat(self) -> Event:
@@ -32,7 +29,7 @@ class _RayActor(RemoteSimulator):
 
 
 class RaySimulator(PoolSimulator):
-    """Rolls a policy out in actors of a Ray cluster, each with a :class:`GymnasiumSimulator` of its own.
+    """Rolls a policy out in actors of a Ray cluster, each with its own :class:`GymnasiumSimulator`.
 
     An actor that dies, alone or with its node, is replaced where the cluster has room, and its trajectories are run
     again with the same seeds; so are those whose results were lost on the way. Results are the same for any number of
