@@ -1,4 +1,4 @@
-"""Rewards so far as a control variate: unbiased for any prediction, the regression by its definition, and what it gains."""
+"""Rewards so far as a control variate: unbiased whatever is predicted, the regression by its definition, what it gains."""
 
 import itertools
 
@@ -37,7 +37,7 @@ def learned(rng, horizon, gamma, count=60):
 @pytest.mark.parametrize("gamma", [1.0, 0.8])
 @pytest.mark.parametrize("blocks", [2, 4, 50])
 def test_residuals_are_unbiased_for_every_length(gamma, blocks, monkeypatch):
-    """All trajectories of a process with two outcomes a step and early ends: the mean of D_k is the same for all h > k."""
+    """All trajectories of a process with two outcomes and early ends: the mean of D_k is the same for all h > k."""
     monkeypatch.setattr(so_far, "_BLOCKS", blocks)
     horizon, chance, hazard = 5, 0.3, 0.25
     (prediction, _) = (learner := learned(np.random.default_rng(1), horizon, gamma)).predictions()

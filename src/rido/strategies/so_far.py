@@ -19,14 +19,14 @@ they go. All that this needs are sums over trajectories that can be added up.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.allocation import Array
-from rido.core.trajectories import Trajectories, pad, positions
+from rido.core.reward_moments import RewardMoments
+from rido.core.trajectories import Trajectories, concatenate, pad
 
 Integers = NDArray[np.int64]
 
@@ -35,21 +35,8 @@ _REACH = 1e-4  # discount at which predictions end
 _RIDGE = 2.0  # trajectories without any relation of the features to the tail that each regression is mixed with
 _LIMIT = 4.0  # deviations of a feature beyond which predictions do not extrapolate
 _FEATURES = 4  # with the constant
+_FREE = 1e-9  # ridge of the constant, which is not shrunk
 _CONSTANT = 1e-9  # a feature does not vary if its variance is below this share of its square
-
-
-@dataclass(eq=False)
-class _Sums:
-    """Sums over trajectories from which all regressions follow, for each block: of x x', x x_next', x y and 1."""
-
-    squares: Array
-    following: Array
-    targets: Array
-
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(
-            self.squares + other.squares, self.following + other.following, self.targets + other.targets
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,25 +67,41 @@ class RewardsSoFar:
     Args:
         horizon: number of time steps T.
         gamma: discount factor.
-        teams: number of teams, each of which has predictions of its own.
+        teams: number of teams, each of which has its own predictions.
     """
 
     def __init__(self, horizon: int, gamma: float, teams: int) -> None:
-        self.gamma = gamma
+        self.horizon, self.gamma = horizon, gamma
         reach = horizon if gamma == 1 else min(horizon, math.ceil(math.log(_REACH) / math.log(gamma)))
         ends = np.unique(np.rint(np.linspace(0, reach, min(_BLOCKS, reach) + 1)).astype(np.int64))
         self._starts, self._ends = ends[:-1], ends[1:]
-        self._sums: list[_Sums | None] = [None] * teams
-        self._unit: tuple[float, float] | None = None  # centre and size of rewards, which keep digits
+        self._told: list[list[Trajectories]] = [[] for _ in range(teams)]
+        # Of each team and block but the last, over its trajectories: the sums of x x', of x x_next' and of x y.
+        self._sums = np.zeros((teams, self._ends.size - 1, _FEATURES, 2 * _FEATURES + 1))
+        self._unit = 0.0, 0.0  # centre and size of the first rewards, so that sums keep digits
 
     def add(self, trajectories: Trajectories, teams: Integers) -> None:
         """Takes in trajectories, given the team of each."""
-        if self._unit is None:
-            taken = trajectories.flat[positions(trajectories.lengths) < np.repeat(trajectories.steps, trajectories.lengths)]
-            self._unit = float(taken.mean()), float(taken.std()) or 1.0
+        if not any(self._told):
+            self._unit = float(trajectories.flat.mean()), float(trajectories.flat.std()) or 1.0
         for team in np.unique(teams).tolist():
-            sums, before = self._sums_of(trajectories.select(teams == team)), self._sums[team]
-            self._sums[team] = sums if before is None else before + sums
+            part = trajectories.select(teams == team)
+            self._told[team].append(part)
+            self._sums[team] += self._sums_of(part)
+
+    def predictions(self) -> list[Prediction]:
+        """Returns for each team the prediction that was learned from the others."""
+        return [self._solve(self._sums.sum(axis=0) - own) for own in self._sums]
+
+    def moments(self) -> list[RewardMoments]:
+        """Returns the moments of each team's residuals."""
+        found = []
+        for told, prediction in zip(self._told, self.predictions(), strict=True):
+            told[:] = [concatenate(told)]
+            moments = RewardMoments(self.horizon, gamma=self.gamma)
+            moments.update(self.residuals(told[0], prediction), told[0].steps)
+            found.append(moments)
+        return found
 
     def _features(self, trajectories: Trajectories) -> tuple[Array, Array]:
         """Returns the features of trajectories at the end of each block, and their discounted rewards in it."""
@@ -108,60 +111,42 @@ class RewardsSoFar:
         offsets = np.arange(width) - np.repeat(self._starts, sizes)
         rewards = np.add.reduceat(rows * self.gamma**offsets, self._starts, axis=1)
         sums = np.add.reduceat(rows, self._starts, axis=1)
-        assert self._unit is not None
         centre, size = self._unit
         means = (sums / sizes - centre) / size
         before = np.concatenate([means[:, :1], means[:, :-1]], axis=1)
         overall = (np.cumsum(sums, axis=1) / self._ends - centre) / size
         return np.stack([np.ones_like(means), means, before, overall], axis=-1), rewards
 
-    def _sums_of(self, trajectories: Trajectories) -> _Sums:
+    def _sums_of(self, trajectories: Trajectories) -> Array:
+        """Returns sums over the trajectories that go on and are planned to take the next block, for each block."""
         features, rewards = self._features(trajectories)
         alive, planned = trajectories.steps[:, None] >= self._ends, trajectories.lengths[:, None] >= self._ends
-        used = (alive[:, :-1] & planned[:, 1:]).astype(np.float64)
-        x = features[:, :-1] * used[..., None]
-        x_next = features[:, 1:] * (alive[:, 1:] & planned[:, 1:])[..., None]
-        return _Sums(
-            np.einsum("ijp,ijq->jpq", x, features[:, :-1]),
-            np.einsum("ijp,ijq->jpq", x, x_next),
-            np.einsum("ijp,ij->jp", x, rewards[:, 1:]),
-        )
+        x = features[:, :-1] * (alive[:, :-1] & planned[:, 1:])[..., None]
+        x_next = features[:, 1:] * (alive & planned)[:, 1:, None]
+        right = np.concatenate([features[:, :-1], x_next, rewards[:, 1:, None]], axis=-1)
+        sums: Array = np.einsum("ijp,ijq->jpq", x, right)
+        return sums
 
-    def predictions(self) -> list[Prediction] | None:
-        """Returns for each team the prediction that was learned from the others; None while a team has nothing."""
-        if any(sums is None for sums in self._sums):
-            return None
-        found = []
-        for team in range(len(self._sums)):
-            first, *more = (sums for other, sums in enumerate(self._sums) if other != team and sums is not None)
-            found.append(self._solve(sum(more, first)))
-        return found
-
-    def _solve(self, sums: _Sums) -> Prediction:
-        blocks = len(sums.squares)
-        count = np.maximum(sums.squares[:, 0, 0], 1.0)
-        centres, squares = sums.squares[:, 0] / count[:, None], np.einsum("jpp->jp", sums.squares) / count[:, None]
-        variances = squares - centres**2
-        varies = variances > _CONSTANT * squares
-        scales = np.where(varies, np.sqrt(np.where(varies, variances, 1.0)), np.inf)
+    def _solve(self, sums: Array) -> Prediction:
+        """Returns the regressions of all blocks, from the last one backwards."""
+        squares, following, targets = np.split(sums, [_FEATURES, 2 * _FEATURES], axis=-1)
+        place, blocks = np.arange(_FEATURES), len(sums)
+        count = np.maximum(squares[:, :1, 0], 1.0)
+        centres, spread = squares[:, 0] / count, squares[:, place, place] / count
+        variances = spread - centres**2
+        scales = np.sqrt(np.where(variances > _CONSTANT * spread, variances, np.inf))
         centres[:, 0], scales[:, 0] = 0.0, 1.0
-        # The standardised features are z = A x, because the first one is constant.
+        # The standardised features are z = A x, because the first of x is 1.
         change = np.zeros((blocks, _FEATURES, _FEATURES))
-        place = np.arange(_FEATURES)
-        change[:, place, place] = 1 / scales
-        change[:, 1:, 0] = -centres[:, 1:] / scales[:, 1:]
-        gram = np.einsum("jpa,jab,jqb->jpq", change, sums.squares, change)
-        gram[:, place, place] += np.where(place == 0, 1e-9, _RIDGE)
-        inverse = np.linalg.inv(gram)
-        targets = np.einsum("jpa,ja->jp", change, sums.targets)
-        following = np.einsum("jpa,jab,jqb->jpq", change[:-1], sums.following[:-1], change[1:])
-        discounts = self.gamma ** (self._ends[1:] - self._ends[:-1])
-        coefficients = np.zeros((blocks, _FEATURES))
-        for block in range(blocks - 1, -1, -1):
-            known = targets[block]
-            if block + 1 < blocks:
-                known = known + discounts[block] * (following[block] @ coefficients[block + 1])
-            coefficients[block] = inverse[block] @ known
+        change[:, place, place], change[:, 1:, 0] = 1 / scales, -(centres / scales)[:, 1:]
+        gram = change @ squares @ change.transpose(0, 2, 1)
+        gram[:, place, place] += np.where(place == 0, _FREE, _RIDGE)
+        solved = np.linalg.solve(gram, change @ targets)[..., 0]
+        following = np.linalg.solve(gram[:-1], change[:-1] @ following[:-1] @ change[1:].transpose(0, 2, 1))
+        following *= (self.gamma ** (self._ends[1:-1] - self._ends[:-2]))[:, None, None]
+        coefficients = solved.copy()
+        for block in range(blocks - 2, -1, -1):
+            coefficients[block] += following[block] @ coefficients[block + 1]
         return Prediction(centres, scales, coefficients)
 
     def residuals(self, trajectories: Trajectories, prediction: Prediction) -> Trajectories:
