@@ -134,17 +134,16 @@ class RewardsSoFar:
         count = np.maximum(squares[:, :1, 0], 1.0)
         centres, spread = squares[:, 0] / count, squares[:, place, place] / count
         variances = spread - centres**2
-        scales = np.sqrt(np.where(variances > _CONSTANT * spread, variances, np.inf))
+        scales: Array = np.sqrt(np.where(variances > _CONSTANT * spread, variances, np.inf))
         centres[:, 0], scales[:, 0] = 0.0, 1.0
         # The standardised features are z = A x, because the first of x is 1.
         change = np.zeros((blocks, _FEATURES, _FEATURES))
         change[:, place, place], change[:, 1:, 0] = 1 / scales, -(centres / scales)[:, 1:]
         gram = change @ squares @ change.transpose(0, 2, 1)
         gram[:, place, place] += np.where(place == 0, _FREE, _RIDGE)
-        solved = np.linalg.solve(gram, change @ targets)[..., 0]
+        coefficients: Array = np.linalg.solve(gram, change @ targets)[..., 0]
         following = np.linalg.solve(gram[:-1], change[:-1] @ following[:-1] @ change[1:].transpose(0, 2, 1))
         following *= (self.gamma ** (self._ends[1:-1] - self._ends[:-2]))[:, None, None]
-        coefficients = solved.copy()
         for block in range(blocks - 2, -1, -1):
             coefficients[block] += following[block] @ coefficients[block + 1]
         return Prediction(centres, scales, coefficients)
