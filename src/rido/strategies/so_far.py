@@ -141,11 +141,11 @@ class RewardsSoFar:
         change[:, place, place], change[:, 1:, 0] = 1 / scales, -(centres / scales)[:, 1:]
         gram = change @ squares @ change.transpose(0, 2, 1)
         gram[:, place, place] += np.where(place == 0, _FREE, _RIDGE)
-        coefficients: Array = np.linalg.solve(gram, change @ targets)[..., 0]
-        following = np.linalg.solve(gram[:-1], change[:-1] @ following[:-1] @ change[1:].transpose(0, 2, 1))
-        following *= (self.gamma ** (self._ends[1:-1] - self._ends[:-2]))[:, None, None]
+        coefficients = np.asarray(np.linalg.solve(gram, change @ targets)[..., 0], dtype=np.float64)
+        discounts = self.gamma ** (self._ends[1:-1] - self._ends[:-2])[:, None, None]
+        carried = discounts * np.linalg.solve(gram[:-1], change[:-1] @ following[:-1] @ change[1:].transpose(0, 2, 1))
         for block in range(blocks - 2, -1, -1):
-            coefficients[block] += following[block] @ coefficients[block + 1]
+            coefficients[block] += carried[block] @ coefficients[block + 1]
         return Prediction(centres, scales, coefficients)
 
     def residuals(self, trajectories: Trajectories, prediction: Prediction) -> Trajectories:
