@@ -124,20 +124,24 @@ class Collector:
         self.critic: Critic | None = None
         self.summing = summing
         self._horizon, self._gamma = horizon, gamma
-        self.trajectories = self.transitions = 0
+        self.trajectories = self.transitions = self._steps = 0  # steps that were planned
         self.seconds = self.reset_seconds = self.busy_seconds = 0.0
 
     def collect(
-        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], bar: Progress
+        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], bar: Progress, left: int | None = None
     ) -> tuple[Trajectories, Trajectories | None]:
         """Returns trajectories of these lengths, and their signal if there is a critic.
+
+        Each begins if ``left`` pays for it at its full length; none does after the first one that it does not pay for.
+        So which trajectories there are does not depend on how many run side by side.
 
         Args:
             lengths: of the trajectories.
             groups: the replicate that each of them belongs to, where starts are Sobol points.
             bar: shows the progress.
+            left: transitions that they may take; enough for all of them if not given.
         """
-        pieces = self._collect(lengths, groups, None, bar)
+        pieces = self._collect(lengths, groups, None, bar, left)
         self._starts += [piece.starts for piece in pieces if piece.starts is not None]
         signals = [piece.signal for piece in pieces if piece.signal is not None]
         return concatenate([piece.trajectories for piece in pieces]), concatenate(signals) if signals else None
@@ -162,10 +166,15 @@ class Collector:
         return found.rewards, found.signal
 
     def observe(
-        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor, bar: Progress
+        self,
+        lengths: NDArray[np.int64],
+        groups: NDArray[np.int64],
+        extractor: FeatureExtractor,
+        bar: Progress,
+        left: int | None = None,
     ) -> Sample:
-        """Returns trajectories of these lengths with the features that critics learn from."""
-        return sample_of(self._collect(lengths, groups, extractor, bar), judged=extractor.judges)
+        """Returns trajectories as :meth:`collect` does, with the features that critics learn from."""
+        return sample_of(self._collect(lengths, groups, extractor, bar, left), judged=extractor.judges)
 
     def begin_learning(self, extractor: FeatureExtractor, *, resets: int) -> float:
         """Notes what critics will learn from; returns the independent starts that their expectation will come from.
@@ -282,13 +291,15 @@ class Collector:
         groups: NDArray[np.int64],
         extractor: FeatureExtractor | None,
         bar: Progress,
+        left: int | None,
     ) -> list[Piece]:
         started = time.perf_counter()
         pieces: list[Piece] = []
-        done = 0
-        while done < lengths.size:
-            recorded = bool(self._pieces)
-            piece = self._pieces.popleft() if recorded else self._simulate(lengths[done:], groups[done:], extractor)
+        done, left = 0, int(lengths.sum()) if left is None else left
+        while done < lengths.size and lengths[done] <= left:
+            affordable = int(np.searchsorted(lengths[done:].cumsum(), left, side="right"))
+            recorded, rest = bool(self._pieces), slice(done, done + affordable)
+            piece = self._pieces.popleft() if recorded else self._simulate(lengths[rest], groups[rest], extractor)
             part = piece.trajectories
             if recorded and self._points is not None:
                 self._points.skip(groups[done : done + len(part)])
@@ -302,6 +313,8 @@ class Collector:
                 check_rewards(part, self._reward_range)
             pieces.append(piece)
             done += len(part)
+            left -= part.transitions
+            self._steps += int(part.lengths.sum())
             self.trajectories += len(part)
             self.seconds += piece.seconds
             self._add(part, bar)
@@ -320,7 +333,7 @@ class Collector:
         if self._lockstep:
             count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
         elif self.seconds > 0:
-            rate = self.transitions / self.seconds
+            rate = self._steps / self.seconds
             count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
         count = min(count, lengths.size)
         request: list[Any] = [lengths[:count], trajectory_seeds(self._entropy, self.trajectories, count)]

@@ -260,14 +260,14 @@ def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress
             strategy.tell([rewards for rewards, _ in sums], signal=signals or None)
         else:
             _check_memory(schedule, 1 if task.components is None else len(task.components.labels))
-            lengths, groups = strategy.planned
+            (lengths, groups), left = strategy.planned, strategy.budget - strategy.spent
             if learner is not None and choice.extractor is not None:
-                sample = collector.observe(lengths, groups, choice.extractor, bar)
-                learner.add(sample, groups)
+                sample = collector.observe(lengths, groups, choice.extractor, bar, left)
+                learner.add(sample, groups[: len(sample.trajectories)])
                 strategy.tell(sample.trajectories, signal=learner.learn(), same_means=learner.same_critics)
                 collector.use(learner)
             else:
-                rewards, signal = collector.collect(lengths, groups, bar)
+                rewards, signal = collector.collect(lengths, groups, bar, left)
                 strategy.tell(rewards, signal=signal)
         if strategy.spent > spent:
             spent = strategy.spent
