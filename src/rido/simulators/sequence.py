@@ -9,6 +9,7 @@ import copy
 import math
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -21,7 +22,7 @@ from rido.policies.functions import TakesBatchesError, one_action
 from rido.policies.observations import stack_alike
 from rido.simulators.base import Position, SimulationError
 from rido.simulators.components import ComponentReader
-from rido.simulators.generators import generator_states
+from rido.simulators.generators import generators, resets_with
 from rido.simulators.protocol import SlotError, check_observation, check_result, slot_error
 from rido.simulators.rollout import TIME_LIMIT
 
@@ -54,8 +55,7 @@ class SequentialRollout:
     ) -> None:
         self._env, self._policy, self._lengths, self._seeds = env, policy, lengths, seeds
         self._spaces = spaces
-        self._generator = np.random.default_rng(0) if policy.draws else None
-        self._states = generator_states(seeds) if policy.draws else []
+        self._generators = generators(seeds) if policy.draws else repeat(None)
         self._end_on_truncation, self._reader, self._observing = end_on_truncation, reader, observing
         self._rewards: Any = array("d") if reader is None else []
         self._counts: list[int] = []  # steps of the trajectories that are over
@@ -66,23 +66,22 @@ class SequentialRollout:
 
     def run(self, start: Callable[[int], Any]) -> None:
         """Runs all trajectories; ``start`` resets the environment for one and returns its first observation."""
-        for row, length in enumerate(self._lengths.tolist()):
-            self._row, self._first, self._begun = row, len(self._rewards), -1
-            try:
-                observation = start(row)
-                self._begun = -2
-                self._ended.append(self._run_one(observation, length, self._actor(row)))
-            except SlotError as error:
-                self.check()
-                raise self.failure(error.reason) from error.__cause__
-            self._counts.append(len(self._rewards) - self._first)
+        with resets_with(self._seeds):
+            for row, (length, generator) in enumerate(zip(self._lengths.tolist(), self._generators, strict=False)):
+                self._row, self._first, self._begun = row, len(self._rewards), -1
+                try:
+                    observation = start(row)
+                    self._begun = -2
+                    self._ended.append(self._run_one(observation, length, self._actor(generator)))
+                except SlotError as error:
+                    self.check()
+                    raise self.failure(error.reason) from error.__cause__
+                self._counts.append(len(self._rewards) - self._first)
         self.check()
 
-    def _actor(self, row: int) -> Callable[[Any], Any]:
+    def _actor(self, generator: np.random.Generator | None) -> Callable[[Any], Any]:
         try:
-            if self._generator is not None:
-                self._generator.bit_generator.state = self._states[row]
-            return self._policy.begin(self._generator)
+            return self._policy.begin(generator)
         except (Exception, SystemExit) as error:
             raise SlotError(0, f"the policy raised {error!r}") from error
 
