@@ -27,7 +27,7 @@ from rido.core.moments import union
 from rido.core.scaling import scaled_number
 from rido.core.summaries import SummedMoments
 from rido.strategies.base import Strategy
-from rido.strategies.division import TEAMS, Counts, Division
+from rido.strategies.division import TEAMS, Counts, Division, affordable
 from rido.strategies.planning import Lesson, learn
 from rido.strategies.settings import AdaptiveSettings
 
@@ -179,7 +179,8 @@ class Adaptive(Strategy):
         if self.lockstep and left < self.settings.lockstep_unspent * self.budget:
             return []
         size = self._phase_size()
-        return [] if size == 0 else self._phase(size, left) or self._rest(left)
+        parts = [] if size == 0 else self._phase(size, left)
+        return parts if size == 0 or affordable(parts, left) else self._rest(left)
 
     def _pilot_size(self) -> float:
         """Returns how many trajectories the pilot has."""
@@ -248,9 +249,16 @@ class Adaptive(Strategy):
             if lesson.truncates and target > 0:
                 part += min(self._lacking, int(room / taken.sum()))
                 # The plan is for all that is left. Scaled down and rounded, its counts still never increase.
-                best = np.sqrt(pool(lesson.weights, lesson.costs))
-                limit = int(room * (best.sum() / (best * taken).sum())) - int(part.sum())
-                plan = fill(lesson.weights, math.inf, counts + part, costs=lesson.costs, limit=limit, pooled=False)
+                best, rest = np.sqrt(pool(lesson.weights, lesson.costs)), room - float(part @ taken)
+                budget = rest * (best @ lesson.costs) / (best @ lesson.survival)  # with the price of resets
+                plan = fill(
+                    lesson.weights,
+                    math.inf if self.lockstep else budget,
+                    counts + part,
+                    costs=lesson.costs,
+                    limit=int(rest) if self.lockstep else None,
+                    pooled=False,
+                )
                 expected = float(plan @ lesson.survival)
                 if expected > wanted:
                     scaled = np.rint(plan * (wanted / expected)).astype(np.int64)
