@@ -383,7 +383,7 @@ def cases(step=3, threshold=1.0):
         "critic: short": Case(
             plain, zeros, r"critic must return \d+ values, one per observation", None, BadCritic("short")
         ),
-        "critic: nan": Case(plain, zeros, "critic must return finite values, got nan", None, BadCritic("nan")),
+        "critic: nan": Case(plain, zeros, "values of the critic must be finite, got nan", None, BadCritic("nan")),
         "critic: None": Case(plain, zeros, r"critic must return \d+ values", None, BadCritic("None")),
         "critic: text": Case(plain, zeros, "critic must return values of observations", None, BadCritic("text")),
         "critic: wide": Case(plain, zeros, None, plain, BadCritic("wide")),

@@ -332,17 +332,8 @@ def test_study_understands_an_environment_as_evaluate_does():
 
 def test_study_takes_what_evaluate_takes():
     options = {name: {p.name for p in get_command(app).commands[name].params} for name in ("evaluate", "study")}
-    one_run = {
-        "component",
-        "plan_for",
-        "reward_range",
-        "time_budget",
-        "until",
-        "strategy_kwarg",
-        "critic",
-        "starts",
-        "run",
-    }
+    one_run = {"components", "plan_for", "reward_range", "time_budget", "until", "max_resets", "reset_cost", "critic"}
+    one_run |= {"strategy", "strategy_kwarg", "starts", "run"}
     assert options["evaluate"] - options["study"] == one_run
 
 

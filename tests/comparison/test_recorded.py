@@ -58,7 +58,7 @@ def test_only_the_matching_seeds_are_paired(tmp_path):
     assert "unpaired, too few of the same seed" in found.summary()
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e200])
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 1e97])
 def test_an_unpaired_difference_is_welchs(scale):
     rng = np.random.default_rng(2)
     one, two = rng.normal(3, 1, 400), rng.normal(0, 5, 150)

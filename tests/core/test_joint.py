@@ -55,10 +55,10 @@ class TestMoments:
         assert found.metric[0] == 0 and (found.metric[1:] > 0).all()
 
     def test_huge_rewards_do_not_overflow(self, batch):
-        huge = moments_of(rido.Trajectories.from_flat(batch.flat * 2.0**600, batch.lengths))
+        huge = moments_of(rido.Trajectories.from_flat(batch.flat * 2.0**320, batch.lengths))
         found = JointEstimate.from_teams([[huge]])
         expected = JointEstimate.from_teams([[moments_of(batch)]])
-        np.testing.assert_allclose(found.values, expected.values * 2.0**600)
+        np.testing.assert_allclose(found.values, expected.values * 2.0**320)
 
 
 class TestJointEstimate:

@@ -63,14 +63,6 @@ def test_sums_say_what_rewards_say(both):
     assert one.early_ends and one.degrees_of_freedom == pytest.approx(sums.counts[-1] - 1)
 
 
-def test_sums_in_another_unit_say_what_rewards_in_it_say(both):
-    rewards, sums = both
-    assert all(size <= bound for size, bound in zip(rewards.sizes, sums.sizes, strict=True))
-    rewards, sums = rewards.in_units(5), sums.in_units(5)
-    np.testing.assert_allclose(sums.means, rewards.means, rtol=1e-9)
-    np.testing.assert_allclose(sums.weights("paper", 2.0), rewards.weights("paper", 2.0), rtol=1e-9)
-
-
 @pytest.mark.parametrize("make", [Rido, Adaptive, lambda **s: Adaptive(**s, unbiased=True)])
 def test_strategies_plan_from_sums_what_they_plan_from_rewards(make):
     """Adaptive plans from sums without cross-validation, so its plans may differ by a little."""

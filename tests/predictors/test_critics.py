@@ -83,7 +83,7 @@ def test_the_true_value_leaves_only_what_cannot_be_known():
 def test_a_critic_of_the_wrong_shape_or_without_numbers_is_named():
     with pytest.raises(ValueError, match=r"critic must return \d+ values, one per observation, got \(1,\)"):
         mortal(critic=lambda observations, steps_to_go: np.zeros(1), seed=0)
-    with pytest.raises(ValueError, match="critic must return finite values, got nan"):
+    with pytest.raises(ValueError, match="values of the critic must be finite, got nan"):
         mortal(critic=lambda observations, steps_to_go: np.full(len(observations), np.nan), seed=0)
 
 

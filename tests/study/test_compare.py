@@ -83,7 +83,7 @@ def test_a_bank_without_variance_has_no_ratio():
     ("arguments", "message"),
     [
         (dict(strategies=["best"]), "strategies must be one of 'uniform', .*, got 'best'"),
-        (dict(rewards=np.ones(3)), r"rewards must have shape \(trajectories, horizon\), got \(3,\)"),
+        (dict(rewards=np.ones(3)), r"rewards must have shape \(rows, horizon\), got \(3,\)"),
         (dict(steps=[0] * 5), "steps must be from 1 to 4"),
         (dict(repetitions=1), "repetitions must be an integer of at least 2, got 1"),
     ],

@@ -7,30 +7,26 @@ from typing import Annotated
 
 import typer
 
-from rido.cli.console import JsonOption, one_line_errors, print_json, require_writable, stdout_to_stderr
+from rido.cli.console import require_writable
+from rido.cli.options import Output, command
 
 
+@command()
 def card_command(
     run: Annotated[Path, typer.Argument(help="A file that rido evaluate --run wrote.")],
     name: Annotated[str | None, typer.Option(help="Name of the model (default: the policy's).")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write (default: standard output).")
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Write the evaluation results of a recorded run as a model card of the Hugging Face hub has them."""
-    with one_line_errors(), stdout_to_stderr():
-        from rido.evaluation.recorded import read_run
-        from rido.integrations.model_card import model_card
+    from rido.evaluation.recorded import read_run
+    from rido.integrations.model_card import model_card
 
-        if output is not None:
-            require_writable("output", output)
-        card = model_card(read_run(run), name=name)
-        if output is not None:
-            output.write_text(card, encoding="utf-8")
-    if as_json:
-        print_json({"run": str(run), "card": card})
-    elif output is None:
-        print(card, end="")
-    else:
-        print(f"model card of {run}: {output}")
+    if output is not None:
+        require_writable("output", output)
+    card = model_card(read_run(run), name=name)
+    if output is not None:
+        output.write_text(card, encoding="utf-8")
+    text = card.removesuffix("\n") if output is None else f"model card of {run}: {output}"
+    return Output({"run": str(run), "card": card}, text)

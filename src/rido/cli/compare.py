@@ -1,4 +1,4 @@
-"""``rido compare``: which of several policies is better, and is that sure?"""
+"""``rido compare``: which of several policies is better, and is the difference significant?"""
 
 from __future__ import annotations
 
@@ -8,40 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rido.cli.console import (
-    ESTIMATE,
-    EnvArgument,
-    EnvKwargOption,
-    JsonOption,
-    TrustOption,
-    may_run_code,
-    one_line_errors,
-    parse_arguments,
-    print_json,
-    require_writable,
-    stdout_to_stderr,
-)
-from rido.cli.options import (
-    SPEND,
-    EndOnTruncationOption,
-    EnvPoolOption,
-    HorizonOption,
-    NoReseedOption,
-    NumEnvsOption,
-    RayOption,
-    RunOption,
-    SeedOption,
-    SimulatorOption,
-    StartsOption,
-    StepTimeoutOption,
-    StochasticOption,
-    WorkersOption,
-    chosen_simulator,
-    stopped,
-)
-from rido.comparison.compare import compare
+from rido.cli.console import may_run_code, require_writable
+from rido.cli.options import EnvArgument, JsonOption, Output, command
+from rido.comparison.compare import DECIDE, CompareOptions, compare
 from rido.comparison.gate import Gate, GateName, Outcome, Verdict
 from rido.core.digits import with_interval
+from rido.core.options import ESTIMATE, SPEND
 from rido.plots.markdown import escaped, table
 from rido.policies.files import named_policies, parse_policies
 
@@ -49,9 +21,10 @@ if TYPE_CHECKING:
     from rido.comparison.comparison import Comparison
 
 _STATUS: dict[Outcome, int] = {"pass": 0, "fail": 3, "undecided": 4}
-_DECIDE, _SHOW = "What to decide", "What to write"
+_SHOW = "What to write"
 
 
+@command(CompareOptions)
 def compare_command(
     env: EnvArgument,
     policies: Annotated[
@@ -73,112 +46,73 @@ def compare_command(
             rich_help_panel=ESTIMATE,
         ),
     ] = False,
-    trust: TrustOption = False,
-    horizon: HorizonOption = None,
-    end_on_truncation: EndOnTruncationOption = False,
-    env_kwarg: EnvKwargOption = None,
-    stochastic: StochasticOption = False,
-    confidence: Annotated[
-        float, typer.Option(help="Probability that no policy is wrongly called best.", rich_help_panel=_DECIDE)
-    ] = 0.95,
-    tolerance: Annotated[float, typer.Option(help="Difference that does not matter.", rich_help_panel=_DECIDE)] = 0.0,
     gate: Annotated[
         GateName | None,
         typer.Option(
             help="Decide about the others against --baseline: exit status 0 pass, 3 fail, 4 undecided.",
-            rich_help_panel=_DECIDE,
+            rich_help_panel=DECIDE,
         ),
     ] = None,
     baseline: Annotated[
         str | None,
-        typer.Option(metavar="POLICY", help="One of the policies, for --gate.", rich_help_panel=_DECIDE),
+        typer.Option(metavar="POLICY", help="One of the policies, for --gate.", rich_help_panel=DECIDE),
     ] = None,
-    starts: StartsOption = "random",
-    seed: SeedOption = None,
-    no_reseed: NoReseedOption = False,
-    num_envs: NumEnvsOption = None,
-    workers: WorkersOption = 1,
-    simulator: SimulatorOption = None,
-    ray: RayOption = None,
-    envpool: EnvPoolOption = False,
-    step_timeout: StepTimeoutOption = None,
-    run: RunOption = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML page.", rich_help_panel=_SHOW)] = None,
     markdown: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write a table in Markdown; - is standard output.", rich_help_panel=_SHOW),
     ] = None,
     as_json: JsonOption = False,
-) -> None:
+    **options: Any,
+) -> Output:
     """Find the best of several policies with as few transitions as possible.
 
-    Trajectory i of every policy has the same seed and the same length. Policies that are surely not the best drop out.
+    Trajectory i of every policy has the same seed and the same length. Policies that are significantly not the best
+    are eliminated.
     """
-    with one_line_errors(interrupted=stopped(run)), stdout_to_stderr():
-        named = named_policies([Path(file) for file in (env, *policies)]) if results else parse_policies(policies)
-        judge = _gate(gate, baseline, tolerance, named)
-        if as_json and markdown == "-":
-            raise ValueError("markdown must be a file where --json writes to standard output, got -")
-        for name, path in (("report", report), ("markdown", None if markdown in (None, "-") else Path(markdown))):
-            if path is not None:
-                require_writable(name, path)
-        if report is not None:
-            from rido.plots.report import require_extras
+    named = named_policies([Path(file) for file in (env, *policies)]) if results else parse_policies(policies)
+    judge = _gate(gate, baseline, options["tolerance"], named)
+    if judge is not None:
+        options["tolerance"] = 0.0  # a gate has its own
+    if as_json and markdown == "-":
+        raise ValueError("markdown must be a file where --json writes to standard output, got -")
+    for name, path in (("report", report), ("markdown", None if markdown in (None, "-") else Path(markdown))):
+        if path is not None:
+            require_writable(name, path)
+    if report is not None:
+        from rido.plots.report import require_extras
 
-            require_extras()
-        wanted: dict[str, Any] = {
-            "confidence": confidence,
-            "tolerance": tolerance if judge is None else 0.0,
-        }  # a gate has its own
-        if results:
-            from rido.comparison.recorded import compare_results
+        require_extras()
+    if results:
+        from rido.comparison.recorded import compare_results
 
-            result = compare_results(named, **wanted)
-        elif gamma is None or budget is None:
-            raise ValueError("gamma and budget must be given, as in --gamma 0.99 --budget 100000, but with --results")
-        else:
-            trusted = [may_run_code(str(policy), trust) for policy in named.values()]  # asks about each
-            result = compare(
-                env,
-                named,
-                trust=any(trusted),
-                gamma=gamma,
-                horizon=horizon,
-                end_on_truncation=end_on_truncation,
-                env_kwargs=parse_arguments("env-kwarg", env_kwarg),
-                deterministic=not stochastic,
-                budget=budget,
-                **wanted,
-                stop=None if judge is None else lambda known: judge.judge(known).outcome != "undecided",
-                starts=starts,
-                seed=seed,
-                reseed=not no_reseed,
-                num_envs=num_envs,
-                workers=workers,
-                simulator=chosen_simulator(simulator, ray, envpool),
-                step_timeout=step_timeout,
-                run=run,
-            )
-        verdict = None if judge is None else judge.judge(result)
-        said = None if verdict is None else _said(gate, verdict, confidence)
-        if report is not None:
-            from rido.plots.report import write_comparison
-
-            write_comparison(result, report, said)
-        if markdown not in (None, "-"):
-            Path(markdown).write_text(to_markdown(result, said), encoding="utf-8")
-    if as_json:
-        decided = {} if judge is None or verdict is None else {"gate": {**asdict(judge), **asdict(verdict)}}
-        print_json({**result.to_dict(), **decided})
-    elif markdown == "-":
-        print(to_markdown(result, said), end="")
+        result = compare_results(named, confidence=options["confidence"], tolerance=options["tolerance"])
+    elif gamma is None or budget is None:
+        raise ValueError("gamma and budget must be given, as in --gamma 0.99 --budget 100000, but with --results")
     else:
-        print(result.summary())
-        print(_aligned(_rows(result)))
-        if said is not None:
-            print(said)
-    if verdict is not None:
-        raise typer.Exit(_STATUS[verdict.outcome])
+        trusted = [may_run_code(str(policy), options["trust"]) for policy in named.values()]  # asks about each
+        options["trust"] = any(trusted)
+        if judge is not None:
+            options["stop"] = lambda known: judge.judge(known).outcome != "undecided"
+        result = compare(env, named, gamma=gamma, budget=budget, **options)
+    verdict = None if judge is None else judge.judge(result)
+    said = None if verdict is None else _said(gate, verdict, options["confidence"])
+    if report is not None:
+        from rido.plots.report import write_comparison
+
+        write_comparison(result, report, said)
+    if markdown not in (None, "-"):
+        Path(markdown).write_text(to_markdown(result, said), encoding="utf-8")
+    content = result.to_dict()
+    if judge is not None and verdict is not None:
+        content["gate"] = {**asdict(judge), **asdict(verdict)}
+    text = to_markdown(result, said).removesuffix("\n") if markdown == "-" else _lines(result, said)
+    return Output(content, text, 0 if verdict is None else _STATUS[verdict.outcome])
+
+
+def _lines(result: Comparison, said: str | None) -> str:
+    """Returns what is printed."""
+    return "\n".join([result.summary(), _aligned(_rows(result)), *([] if said is None else [said])])
 
 
 def _gate(kind: GateName | None, baseline: str | None, tolerance: float, named: dict[str, Any]) -> Gate | None:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import typer
@@ -26,41 +26,6 @@ from rido.policies.loaders import code_needed
 from rido.policies.resolve import is_path
 from rido.policies.untrusted import UntrustedFileError
 from rido.simulators.base import SimulationError
-
-ESTIMATE = "What to estimate"
-"""Heading of the options that say what the number is of."""
-
-JsonOption = Annotated[
-    bool, typer.Option("--json", help='Print one JSON object and nothing else; {"error": ...} for an error.')
-]
-EnvArgument = Annotated[
-    str,
-    typer.Argument(
-        help="A Gymnasium id (Pendulum-v1, rido/LQG-v0, module:Env-v0) or a class or function, module:Class."
-    ),
-]
-PolicyOption = Annotated[
-    str | None,
-    typer.Option(
-        help='An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (see --trust), '
-        'an agent\'s npz or ONNX file, hf:org/name on the Hugging Face hub, "random", or module:function.',
-        rich_help_panel=ESTIMATE,
-    ),
-]
-TrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust",
-        help="Load an SB3 zip even if it has classes of its own, which runs code in it. RIDO_TRUST=1 does too.",
-        rich_help_panel=ESTIMATE,
-    ),
-]
-EnvKwargOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE", help="An argument of the environment; may be repeated.", rich_help_panel=ESTIMATE
-    ),
-]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _BARS = " ▏▎▍▌▋▊▉█"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rido.cli.console import JsonOption, one_line_errors, print_json
+from rido.cli.options import Output, command
 
 _DOMAINS = {
     "rido/LQG-v0": ("A linear system with quadratic rewards; all that matters happens early.", "optimal feedback"),
@@ -16,16 +16,16 @@ _DOMAINS = {
 }
 
 
+@command()
 def envs_command(
     everything: Annotated[bool, typer.Option("--all", help="Gymnasium's environments too.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """List the environments and agents that come with rido, and with --all the environments that Gymnasium knows."""
-    with one_line_errors():
-        rows, agents = _environments(everything), _agents()
-    if as_json:
-        print_json({"environments": rows, "agents": agents})
-        return
+    rows, agents = _environments(everything), _agents()
+    return Output({"environments": rows, "agents": agents}, lambda: _show(rows, agents, everything))
+
+
+def _show(rows: list[dict[str, Any]], agents: list[dict[str, Any]], everything: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 

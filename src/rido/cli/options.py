@@ -1,75 +1,195 @@
-"""Options that several commands have: what to estimate, and how to collect."""
+"""Commands from functions: their parameters are those of a function of the library, with the texts declared there."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
-from rido.cli.console import ESTIMATE
-from rido.simulators.factory import SimulatorName
-from rido.simulators.sobol import Starts
+from rido.cli.console import one_line_errors, parse_arguments, print_json, stdout_to_stderr
+from rido.core.options import COLLECT, ESTIMATE, Option, declared
+from rido.strategies.names import STRATEGIES, StrategyName
 
-SPEND, COLLECT = "How much to spend", "How to collect"
-"""Headings of the options that say when to stop and how to collect."""
-
-GammaOption = Annotated[float, typer.Option(help="Discount factor in (0, 1].", rich_help_panel=ESTIMATE)]
-HorizonOption = Annotated[
-    int | None,
-    typer.Option(help="Steps of a full trajectory (default: from gamma and the time limit).", rich_help_panel=ESTIMATE),
+EnvArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A Gymnasium id (Pendulum-v1, rido/LQG-v0, module:Env-v0) or a class or function, module:Class."
+    ),
 ]
-EndOnTruncationOption = Annotated[
-    bool,
+PolicyOption = Annotated[
+    str | None,
     typer.Option(
-        "--end-on-truncation",
-        help="Count the environment's own truncation as the end of an episode.",
+        help='An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (see --trust), '
+        'an agent\'s npz or ONNX file, hf:org/name on the Hugging Face hub, "random", or module:function.',
         rich_help_panel=ESTIMATE,
     ),
 ]
-StochasticOption = Annotated[
-    bool, typer.Option("--stochastic", help="Sample the agent's actions.", rich_help_panel=ESTIMATE)
+GammaOption = Annotated[float, typer.Option(help="Discount factor in (0, 1].", rich_help_panel=ESTIMATE)]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help='Print one JSON object and nothing else; {"error": ...} for an error.')
 ]
-StartsOption = Annotated[
-    Starts,
-    typer.Option(help="Random starts, or evenly spread ones (Sobol points).", rich_help_panel=COLLECT),
-]
-SeedOption = Annotated[int | None, typer.Option(help="The same seed gives the same result.", rich_help_panel=COLLECT)]
-NoReseedOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-reseed",
-        help="Seed environments once, where seeding is slow; not reproducible.",
-        rich_help_panel=COLLECT,
-    ),
-]
-NumEnvsOption = Annotated[int | None, typer.Option(help="Environments side by side.", rich_help_panel=COLLECT)]
-WorkersOption = Annotated[int, typer.Option(help="Processes to collect in.", rich_help_panel=COLLECT)]
-SimulatorOption = Annotated[
-    SimulatorName | None, typer.Option(help="What collects; jax needs a policy in JAX.", rich_help_panel=COLLECT)
-]
-RayOption = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Collect on a Ray cluster; 'local' starts one here.", rich_help_panel=COLLECT),
-]
-EnvPoolOption = Annotated[bool, typer.Option("--envpool", help="Collect with EnvPool.", rich_help_panel=COLLECT)]
-StepTimeoutOption = Annotated[
-    float | None,
-    typer.Option(help="Seconds without a step after which collecting counts as stuck.", rich_help_panel=COLLECT),
-]
-RunOption = Annotated[
-    Path | None, typer.Option(help="Record the run in this file, resume it, or extend it.", rich_help_panel=COLLECT)
-]
+_SETTINGS = typer.Option(
+    metavar="NAME=VALUE",
+    help="A setting of the strategy, such as unbiased=True or beta=2; may be repeated.",
+    rich_help_panel=COLLECT,
+)
+_RAY = typer.Option(
+    metavar="ADDRESS", help="Collect on a Ray cluster; 'local' starts one here.", rich_help_panel=COLLECT
+)
+_ENVPOOL = typer.Option("--envpool", help="Collect with EnvPool.", rich_help_panel=COLLECT)
+_MORE: dict[str, dict[str, tuple[Any, Any]]] = {  # what further options of the command line stand for
+    "strategy": {"strategy_kwarg": (Annotated[list[str] | None, _SETTINGS], None)},
+    "simulator": {"ray": (Annotated[str | None, _RAY], None), "envpool": (Annotated[bool, _ENVPOOL], False)},
+}
+_LEFT_OUT = ("progress", "stop")  # of the library only
 
 
-def stopped(run: Path | None) -> str:
-    """Returns what to say when a command with ``--run`` is interrupted."""
-    kept = f"the same command resumes {run}" if run else "nothing was kept; with --run FILE it could resume"
-    return f"stopped; {kept}"
+@dataclass(frozen=True)
+class Output:
+    """What a command prints.
+
+    Attributes:
+        content: with ``--json``.
+        show: without; a text, or what prints.
+        status: of the exit.
+    """
+
+    content: Mapping[str, Any]
+    show: str | Callable[[], None]
+    status: int = 0
 
 
-def chosen_simulator(name: SimulatorName | None, ray: str | None, envpool: bool) -> Any:
+def command(
+    kind: Any = None, *, interrupted: Callable[[Mapping[str, Any]], str] | None = None
+) -> Callable[[Callable[..., Output]], Callable[..., None]]:
+    """Returns a decorator for commands, which also adds ``--json`` and prints what they return.
+
+    Args:
+        kind: the TypedDict whose options the command takes; it gets them as ``**options``, by their own names.
+        interrupted: says what a user who interrupts the command should know, given its arguments.
+    """
+    options = {} if kind is None else {name: each for name, each in declared(kind).items() if name not in _LEFT_OUT}
+
+    def decorate(function: Callable[..., Output]) -> Callable[..., None]:
+        parameters = {
+            name: each
+            for name, each in inspect.signature(function, eval_str=True).parameters.items()
+            if each.kind is not each.VAR_KEYWORD
+        }
+        own = set(parameters)
+        for name, (hint, option) in options.items():
+            if name not in own:
+                parameters[name] = _parameter(name, *_on_command_line(name, hint, option))
+                parameters |= {extra: _parameter(extra, *each) for extra, each in _MORE.get(name, {}).items()}
+
+        @functools.wraps(function)
+        def wrapper(**given: Any) -> None:
+            say = _stopped if interrupted is None else interrupted
+            with one_line_errors(interrupted=say(given)), stdout_to_stderr():
+                taken = {name: given[name] for name in own}
+                values = {name: _value(name, each, given) for name, each in options.items() if name not in own}
+                output = function(**taken, **values)
+            if given["as_json"]:
+                print_json(output.content)
+            elif isinstance(output.show, str):
+                print(output.show)
+            else:
+                output.show()
+            if output.status:
+                raise typer.Exit(output.status)
+
+        parameters["as_json"] = _parameter("as_json", JsonOption, False)
+        made = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters.values()]
+        wrapper.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {}
+        return wrapper
+
+    return decorate
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _on_command_line(name: str, hint: Any, option: Option) -> tuple[Any, Any]:
+    """Returns type and default of an option on the command line."""
+    kind, default = _kind(hint), option.default
+    flag, text = option.switch or ("", _first_sentence(option.text))
+    flag, metavar = flag or f"--{name.replace('_', '-')}", None
+    if kind is bool:
+        default = False
+    elif get_origin(kind) in (list, dict):
+        metavar = "NAME=VALUE" if get_origin(kind) is dict else None
+        flag = flag if option.switch else flag.removesuffix("s")
+        text = text if "repeated" in text else f"{text.removesuffix('.')}; may be repeated."
+        kind = list[str] if get_origin(kind) is dict else kind
+        default = list(default) if isinstance(default, tuple) else default
+    elif get_origin(kind) is tuple:
+        metavar = "LOW HIGH"
+    made = typer.Option(flag, help=text, metavar=metavar, rich_help_panel=option.heading)
+    return Annotated[kind | None if default is None else kind, made], default
+
+
+def _kind(hint: Any) -> Any:
+    """Returns the type of an option's value on the command line, which takes texts and numbers only."""
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    origins = {get_origin(part): part for part in parts}
+    if Mapping in origins:
+        return dict[str, Any]
+    if Sequence in origins:
+        return list[get_args(origins[Sequence])[0]]  # type: ignore[misc]
+    for origin in (Literal, tuple):
+        if origin in origins:
+            return origins[origin]
+    return next(kind for kind in (bool, Path, int, float, str) if kind in parts)
+
+
+def _first_sentence(text: str) -> str:
+    """Returns the first sentence of an option's text, without the markup.
+
+    Example:
+        >>> _first_sentence("seconds to spend, see :func:`rido.evaluate`. They begin soon.")
+        'Seconds to spend, see rido.evaluate.'
+    """
+    plain = re.sub(r":\w+:`([^`]*)`|``", r"\1", text)
+    first = re.split(r"(?<=\.) (?=[A-Z])", plain)[0]
+    return first[:1].upper() + first[1:]
+
+
+def _value(name: str, declaration: tuple[Any, Option], given: Mapping[str, Any]) -> Any:
+    """Returns the value of an option from what the command line gave."""
+    hint, option = declaration
+    kind, value = _kind(hint), given[name]
+    if kind is bool:
+        return value is not option.default
+    if get_origin(kind) is dict:
+        return parse_arguments(name.removesuffix("s").replace("_", "-"), value)
+    if get_origin(kind) is list:
+        return value or option.default
+    if name == "strategy":
+        return make_strategy(value, given["strategy_kwarg"])
+    if name == "simulator":
+        return chosen_simulator(value, given["ray"], envpool=given["envpool"])
+    return value
+
+
+def make_strategy(name: StrategyName, settings: list[str] | None) -> Any:
+    """Returns the strategy of this name with settings that were given as NAME=VALUE."""
+    try:
+        return STRATEGIES[name](**parse_arguments("strategy-kwarg", settings)) if settings else name
+    except TypeError as error:
+        raise ValueError(f"strategy-kwarg must be a setting of {name}, got {settings}: {error}") from error
+
+
+def chosen_simulator(name: str | None, ray: str | None, *, envpool: bool) -> Any:
     """Returns what collects: a name or a simulator to be made; None for what fits environment and workers."""
     if sum([name is not None, ray is not None, envpool]) > 1:
         raise ValueError("simulator must be given once, got more than one of --simulator, --ray and --envpool")
@@ -78,3 +198,12 @@ def chosen_simulator(name: SimulatorName | None, ray: str | None, envpool: bool)
     from rido.simulators.parallel.ray import RaySimulator
 
     return partial(RaySimulator, address=None if ray == "local" else ray)
+
+
+def _stopped(given: Mapping[str, Any]) -> str:
+    """Returns what to say when a command is interrupted."""
+    if "run" not in given:
+        return "stopped"
+    run = given["run"]
+    kept = "nothing was kept; with --run FILE it could resume" if run is None else f"the same command resumes {run}"
+    return f"stopped; {kept}"

@@ -3,75 +3,65 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from rido.cli.console import JsonOption, bars, one_line_errors, print_json
+from rido.cli.console import bars
+from rido.cli.options import Output, command
 from rido.core import checks
 from rido.core.allocation import hoeffding_weights
 from rido.core.schedule import Schedule
 from rido.record.arrays import read_array
 
 
-class PlanStrategy(StrEnum):
-    """Schedules that need no data."""
-
-    uniform = "uniform"
-    robust = "robust"
-
-
+@command()
 def plan_command(
     budget: Annotated[int, typer.Option(help="Transitions to spend.")],
     horizon: Annotated[
         int | None, typer.Option(help="Steps of a full trajectory (default: the number of weights).")
     ] = None,
     gamma: Annotated[float | None, typer.Option(help="Discount factor in (0, 1], for the robust schedule.")] = None,
-    strategy: Annotated[PlanStrategy, typer.Option(help="Which schedule, where no weights are given.")] = (
-        PlanStrategy.robust
-    ),
+    strategy: Annotated[
+        Literal["uniform", "robust"], typer.Option(help="Which schedule, where no weights are given.")
+    ] = "robust",
     weights: Annotated[
         Path | None,
         typer.Option(help="Plan the best schedule for these weights f_t: a json, npy or csv file, or a run file."),
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Plan how many samples of each time step to collect, without any simulation."""
-    with one_line_errors():
-        name, schedule, measure = _plan(budget, horizon, gamma, strategy, weights)
-        ratio = None if measure is None else _ratio(schedule, measure)
-    if as_json:
-        lengths = np.flatnonzero(schedule.trajectories_by_length) + 1
-        print_json(
-            {
-                "strategy": name,
-                "horizon": schedule.horizon,
-                "transitions": schedule.transitions,
-                "trajectories": schedule.trajectories,
-                "counts": schedule.counts.tolist(),
-                "trajectories_by_length": {
-                    str(length): int(schedule.trajectories_by_length[length - 1]) for length in lengths
-                },
-                "variance_ratio_to_uniform": ratio,
-            }
+    name, schedule, measure = _plan(budget, horizon, gamma, strategy, weights)
+    ratio = None if measure is None else _ratio(schedule, measure)
+    by_length = {str(step + 1): int(count) for step, count in enumerate(schedule.trajectories_by_length) if count}
+    content = {
+        "strategy": name,
+        "horizon": schedule.horizon,
+        "transitions": schedule.transitions,
+        "trajectories": schedule.trajectories,
+        "counts": schedule.counts.tolist(),
+        "trajectories_by_length": by_length,
+        "variance_ratio_to_uniform": ratio,
+    }
+
+    def show() -> None:
+        print(
+            f"{name} schedule: {schedule.transitions:,} transitions in {schedule.trajectories:,} trajectories of up to "
+            f"{schedule.horizon} steps, {schedule.counts[-1]:,} of them full"
         )
-        return
-    print(
-        f"{name} schedule: {schedule.transitions:,} transitions in {schedule.trajectories:,} trajectories of up to "
-        f"{schedule.horizon} steps, {schedule.counts[-1]:,} of them full"
-    )
-    print(bars(schedule.counts))
-    if ratio is not None:
-        what = "Hoeffding interval" if weights is None else "standard error"
-        print(f"its {what} is {ratio**0.5:.3g} times that of a uniform schedule of as many transitions")
+        print(bars(schedule.counts))
+        if ratio is not None:
+            what = "Hoeffding interval" if weights is None else "standard error"
+            print(f"its {what} is {ratio**0.5:.3g} times that of a uniform schedule of as many transitions")
+
+    return Output(content, show)
 
 
 def _plan(
-    budget: int, horizon: int | None, gamma: float | None, strategy: PlanStrategy, weights: Path | None
+    budget: int, horizon: int | None, gamma: float | None, strategy: str, weights: Path | None
 ) -> tuple[str, Schedule, NDArray[np.float64] | None]:
     """Returns the schedule's name, the schedule, and the weights by which to judge it."""
     budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
@@ -83,7 +73,7 @@ def _plan(
     horizon = checks.integer("horizon", horizon, least=1, most=checks.MOST_STEPS)
     if budget < horizon:
         raise ValueError(f"budget must pay for one full trajectory of {horizon} steps, got {budget}")
-    if strategy is PlanStrategy.uniform:
+    if strategy == "uniform":
         return "uniform", Schedule.uniform(horizon, budget), None
     if gamma is None:
         raise ValueError("gamma must be given for the robust schedule")

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from rido.cli.console import JsonOption, one_line_errors, print_json, stdout_to_stderr
-
-_AGAIN = "stopped; the same command goes on where it was"
+from rido.cli.options import Output, command
 
 
+@command(interrupted=lambda given: "stopped; the same command goes on where it was")
 def reproduce_command(
     section: Annotated[
         str, typer.Argument(help="main, schedules, beta, batch, additional, theory, runtime, or all.")
@@ -24,20 +23,14 @@ def reproduce_command(
         typer.Option(help='A folder of RL Baselines3 Zoo agents, or "hub" to download them.'),
     ] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Processes to work in (default: one per core).")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Output:
     """Reproduce the paper: every figure and table, and a verdict on each of its claims.
 
     All data, the pictures and a page are written to a folder. A command that was stopped goes on where it was.
     """
-    with one_line_errors(interrupted=_AGAIN), stdout_to_stderr():
-        from rido.paper import reproduce
+    from rido.paper import reproduce
 
-        claims = reproduce(section, runs=runs, out=out, agents=agents, processes=processes)
-    if as_json:
-        print_json({"out": str(out), "claims": [asdict(claim) for claim in claims]})
-        return
-    for claim in claims:
-        print(f"{claim.verdict:>20}  {claim.text}")
-        print(f"{'':>20}  {claim.numbers}")
-    print(f"page, pictures and data: {out / 'README.md'}")
+    claims = reproduce(section, runs=runs, out=out, agents=agents, processes=processes)
+    lines = [f"{claim.verdict:>20}  {claim.text}\n{'':>20}  {claim.numbers}" for claim in claims]
+    lines.append(f"page, pictures and data: {out / 'README.md'}")
+    return Output({"out": str(out), "claims": [asdict(claim) for claim in claims]}, "\n".join(lines))

@@ -3,158 +3,53 @@
 from __future__ import annotations
 
 import math
-import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from rido.cli.console import (
-    EnvArgument,
-    EnvKwargOption,
-    JsonOption,
-    PolicyOption,
-    TrustOption,
-    may_run_code,
-    one_line_errors,
-    parse_arguments,
-    print_json,
-    require_writable,
-    stdout_to_stderr,
-)
-from rido.cli.options import (
-    EndOnTruncationOption,
-    EnvPoolOption,
-    GammaOption,
-    HorizonOption,
-    NoReseedOption,
-    NumEnvsOption,
-    RayOption,
-    SeedOption,
-    SimulatorOption,
-    StepTimeoutOption,
-    StochasticOption,
-    WorkersOption,
-    chosen_simulator,
-)
-from rido.core.trajectories import Trajectories, concatenate
-from rido.evaluation.progress import Progress
-from rido.simulators.base import close, describe, trajectory_seeds
-from rido.simulators.factory import resolve_environment, simulator_maker
+from rido.cli.console import may_run_code, require_writable
+from rido.cli.options import EnvArgument, GammaOption, Output, PolicyOption, command
+from rido.study import Comparison, Study, study
+from rido.study.environment import StudyOptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from rido.study import Comparison, StrategyResult
 
-
+@command(StudyOptions)
 def study_command(
     env: EnvArgument,
-    budget: Annotated[list[int], typer.Option(help="Transitions of each run; may be repeated.")],
     gamma: GammaOption,
-    horizon: HorizonOption = None,
     policy: PolicyOption = None,
-    trust: TrustOption = False,
-    strategy: Annotated[list[str], typer.Option(help="A strategy to compare; may be repeated.")] = [  # noqa: B006
-        "uniform",
-        "robust",
-        "rido",
-        "adaptive",
-    ],
-    bank: Annotated[int, typer.Option(min=2, help="Full-length trajectories to record, from which runs draw.")] = 500,
-    repetitions: Annotated[int, typer.Option(min=2, help="Runs of each strategy.")] = 100,
-    seed: SeedOption = None,
-    end_on_truncation: EndOnTruncationOption = False,
-    no_reseed: NoReseedOption = False,
-    num_envs: NumEnvsOption = None,
-    workers: WorkersOption = 1,
-    simulator: SimulatorOption = None,
-    ray: RayOption = None,
-    envpool: EnvPoolOption = False,
-    step_timeout: StepTimeoutOption = None,
-    stochastic: StochasticOption = False,
-    env_kwarg: EnvKwargOption = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the comparison into this file (png, pdf, svg).")] = None,
-    as_json: JsonOption = False,
-) -> None:
+    **options: Any,
+) -> Output:
     """Compare strategies by their errors in one environment.
 
     A bank of full-length trajectories is recorded once. Then every strategy is run many times on trajectories drawn
     from it, whose mean return is the truth.
     """
-    seed = secrets.randbits(32) if seed is None else seed
-    with one_line_errors(), stdout_to_stderr():
-        figure = None if plot is None else _figure(plot)
-        from rido.study import compare
+    figure = None if plot is None else _figure(plot)
+    options["trust"] = may_run_code(policy, options["trust"])
+    found = study(env, policy, gamma=gamma, **options)
+    for warning in found.warnings:
+        print(f"rido: warning: {warning}", file=sys.stderr)
+    if figure is not None and plot is not None:
+        _draw(found.comparisons, figure, plot)
+    return Output(found.to_dict(), lambda: _show(found))
 
-        process: dict[str, Any] = dict(env_kwargs=parse_arguments("env-kwarg", env_kwarg))
-        process |= dict(end_on_truncation=end_on_truncation, reseed=not no_reseed)
-        chosen = chosen_simulator(simulator, ray, envpool)
-        made, chosen, horizon = resolve_environment(env, horizon, gamma, simulator=chosen, **process)
-        running: Any = simulator_maker(
-            made,
-            chosen,
-            workers=workers,
-            step_timeout=step_timeout,
-            horizon=horizon,
-            gamma=gamma,
-            num_envs=num_envs,
-            deterministic=not stochastic,
-            trust=may_run_code(policy, trust),
-            **process,
-        )(policy)
-        acting = describe(running).policy
-        assert acting is not None  # no simulator of the command line acts by itself
-        try:
-            recorded = _record(running, bank, horizon, seed)
-        finally:
-            for warning in (*describe(running).notes, *acting.warnings, *close(running)):
-                print(f"rido: warning: {warning}", file=sys.stderr)
-        rewards = recorded.rewards
-        with Progress(len(budget) * len(strategy) * repetitions, shown=None) as bar:
-            comparisons = [
-                compare(
-                    strategy,
-                    rewards,
-                    steps=recorded.steps,
-                    budget=each,
-                    gamma=gamma,
-                    repetitions=repetitions,
-                    seed=seed,
-                    progress=_advance(bar),
-                )
-                for each in sorted(set(budget))
-            ]
-        if figure is not None and plot is not None:
-            _draw(comparisons, figure, plot)
-    if as_json:
-        print_json(_to_dict(env, acting.name, bank, comparisons))
-        return
+
+def _show(found: Study) -> None:
+    first = found.comparisons[0]
     print(
-        f"{acting.name} in {env}: {comparisons[0].truth:.6g} over {horizon} steps, the mean of {bank:,} "
-        f"trajectories; {repetitions} runs of each strategy drawn from them, seed {seed}"
+        f"{found.policy} in {found.environment}: {first.truth:.6g} over {first.oracle.horizon} steps, the mean of "
+        f"{found.bank:,} trajectories; {first.repetitions} runs of each strategy drawn from them, seed {first.seed}"
     )
-    for comparison in comparisons:
+    for comparison in found.comparisons:
         _print_table(comparison)
-
-
-def _record(simulator: Any, count: int, horizon: int, seed: int) -> Trajectories:
-    """Collects full-length trajectories, a few at a time so that the bar moves."""
-    parts = []
-    with Progress(count * horizon, shown=None) as bar:
-        for first in range(0, count, simulator.num_envs):
-            size = min(simulator.num_envs, count - first)
-            part = simulator.rollout(np.full(size, horizon), trajectory_seeds(seed, first, size))
-            bar.advance(size * horizon)
-            parts.append(part)
-    return concatenate(parts)
-
-
-def _advance(bar: Progress) -> Callable[[], None]:
-    return lambda: bar.advance(1)
 
 
 def _print_table(comparison: Comparison) -> None:
@@ -206,44 +101,3 @@ def _draw(comparisons: Sequence[Comparison], figure: Figure, path: Path) -> None
         plot_schedules(comparisons[-1], ax=right)
         right.set_title(f"{comparisons[-1].budget:,} transitions")
         figure.savefig(path)
-
-
-def _to_dict(env: str, policy: str, bank: int, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    first = comparisons[0]
-    return {
-        "environment": env,
-        "policy": policy,
-        "gamma": first.gamma,
-        "horizon": first.oracle.horizon,
-        "bank": bank,
-        "truth": first.truth,
-        "repetitions": first.repetitions,
-        "seed": first.seed,
-        "comparisons": [
-            {
-                "budget": comparison.budget,
-                "best_variance": comparison.oracle_variance,
-                "strategies": [_result(result) for result in comparison.results],
-            }
-            for comparison in comparisons
-        ],
-    }
-
-
-def _result(result: StrategyResult) -> dict[str, Any]:
-    low, high = result.mse_interval
-    numbers = {
-        "mse": result.mse,
-        "mse_low": low,
-        "mse_high": high,
-        "relative_variance": result.relative_variance,
-        "bias": result.bias,
-        "bias_error": result.bias_error,
-        "coverage": result.coverage,
-        "transitions": result.transitions,
-    }
-    return {
-        "strategy": result.name,
-        **{name: number if math.isfinite(number) else None for name, number in numbers.items()},
-        "counts": result.counts.tolist(),
-    }

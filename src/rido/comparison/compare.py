@@ -1,4 +1,4 @@
-"""compare(): which of several policies is better, and is that sure?"""
+"""compare(): which of several policies is better, and is the difference significant?"""
 
 from __future__ import annotations
 
@@ -7,86 +7,74 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Required, Unpack
 
 from rido.comparison.comparison import Comparison
 from rido.comparison.race import Race
 from rido.core import checks
+from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.trajectories import concatenate
 from rido.evaluation.collector import Collector
+from rido.evaluation.problem import Problem, SimulationOptions, StartsOptions, policy_fingerprint
 from rido.evaluation.progress import Progress
 from rido.policies.files import named_policies
 from rido.record.database import RunFileError
-from rido.record.fingerprint import identify
 from rido.record.records import COMPARISON, DOUBTS, NOTES, REMARKS, Piece
 from rido.record.runfile import RunFile
 from rido.simulators import factory
-from rido.simulators.base import Simulator, describe, refuse_memory
-from rido.simulators.factory import SimulatorName
-from rido.simulators.identity import engine, environment_fingerprint, environment_name
+from rido.simulators.base import describe, refuse_memory
 from rido.simulators.lineup import Lineup
-from rido.simulators.sobol import Starts, check_seeds, refuse_without_points
+from rido.simulators.sobol import check_seeds, refuse_without_points
+
+DECIDE = "What to decide"
+"""Heading of the options of a decision."""
 
 _LOCKSTEP = "lockstep"
 _SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts", _LOCKSTEP)  # of a race, in a run file
 
 
-@checks.checked()
+@declares
+class CompareOptions(SimulationOptions, StartsOptions, total=False):
+    """Options of compare(), beside those that other functions take too.
+
+    Args:
+        budget: transitions for all policies together. It is never exceeded. At most 100 more for each policy, which
+            are not counted, rehearse what runs side by side.
+        confidence: probability that no policy is wrongly called best.
+        tolerance: difference that does not matter. The comparison stops when the leader is significantly not worse
+            than any other by more.
+        stop: called with what is known after each round; the comparison ends where it returns True.
+        run: a file that records the comparison, from which it resumes.
+    """
+
+    budget: Required[Annotated[int, Option(REQUIRED, SPEND)]]
+    confidence: Annotated[float, Option(0.95, DECIDE)]
+    tolerance: Annotated[float, Option(0.0, DECIDE)]
+    stop: Annotated[Callable[[Comparison], bool] | None, Option(None, DECIDE)]
+    run: Annotated[
+        str | Path | None, Option(None, switch=("--run", "Record the comparison in this file, or resume it."))
+    ]
+
+
+@takes(CompareOptions)
 def compare(
     env: Any,
     policies: Mapping[str, Any] | Sequence[Any] | str | Path,
     *,
     gamma: float,
-    budget: int,
-    horizon: int | None = None,
-    end_on_truncation: bool = False,
-    env_kwargs: Mapping[str, Any] | None = None,
-    deterministic: bool = True,
-    confidence: float = 0.95,
-    tolerance: float = 0.0,
-    starts: Starts = "random",
-    seed: int | None = None,
-    reseed: bool = True,
-    num_envs: int | None = None,
-    workers: int = 1,
-    simulator: SimulatorName | Callable[..., Simulator] | None = None,
-    step_timeout: float | None = None,
-    stop: Callable[[Comparison], bool] | None = None,
-    run: str | Path | None = None,
-    progress: bool | None = None,
-    trust: bool = False,
+    **options: Unpack[CompareOptions],
 ) -> Comparison:
     """Finds the best of several policies with as few transitions as possible.
 
     Trajectory i of every policy has the same seed and the same length, so that differences between policies are known
-    much better than their returns. Policies that are surely not the best drop out on the way; see :class:`rido.Race`
-    for how sure that is.
+    much better than their returns. Policies that are significantly not the best are eliminated on the way; see
+    :class:`rido.Race` for the guarantee.
 
     Args:
         env: as in :func:`rido.evaluate`; not a simulator of your own, for which there is :class:`rido.Race`.
         policies: 2 to 100 of what :func:`rido.evaluate` takes for one: a dictionary by name, a list, a folder of
             checkpoints, or a pattern such as ``checkpoints/*.zip``.
         gamma: discount factor in (0, 1].
-        budget: transitions for all policies together; never exceeded. At most 100 more for each
-            policy, which are not counted, rehearse what runs side by side.
-        horizon: steps over which the return is summed; as in :func:`rido.evaluate` if not given.
-        end_on_truncation: as in :func:`rido.evaluate`.
-        env_kwargs: arguments of the environment, with an id.
-        deterministic: whether agents take their most likely action or sample one.
-        confidence: probability that no policy is wrongly called the best.
-        tolerance: difference that does not matter: stop when the leader is surely not worse than any other by more.
-        starts: as in :func:`rido.evaluate`; trajectory i of every policy has the same start.
-        seed: what all randomness comes from; drawn and reported if not given.
-        reseed: as in :func:`rido.evaluate`; without it there are no common seeds, and nothing is gained by pairing.
-        num_envs: environments to run side by side, in each worker, where the policy is known to act on batches; a
-            policy of one observation acts in one environment. It does not change the result.
-        workers: processes to collect in. They do not change the result.
-        simulator: as in :func:`rido.evaluate`.
-        step_timeout: as in :func:`rido.evaluate`.
-        stop: called with what is known after each round; the comparison ends where it returns True.
-        run: a file that records the comparison. If it exists, the comparison resumes.
-        progress: whether to show a progress bar; if not given, when standard error is a terminal.
-        trust: whether the files of agents may run code when they are loaded.
 
     Returns:
         The best policy if there is a clear one, the ranking, all differences, and who dropped out when.
@@ -99,84 +87,39 @@ def compare(
     if factory.is_simulator(env):
         raise ValueError("env must be an environment, got a simulator of your own: tell rido.Race its trajectories")
     named = named_policies(policies)
-    ends: dict[str, Any] = dict(end_on_truncation=end_on_truncation, reseed=reseed)
-    env, simulator, horizon = factory.resolve_environment(
-        env, horizon, gamma, env_kwargs=env_kwargs, simulator=simulator, **ends
-    )
-    settings: dict[str, Any] = dict(
-        horizon=horizon, budget=budget, gamma=gamma, confidence=confidence, tolerance=tolerance, starts=starts
-    )
+    problem = Problem.resolve(env, gamma, options)
+    settings: dict[str, Any] = {name: options[name] for name in ("budget", "confidence", "tolerance", "starts")}
+    settings |= dict(horizon=problem.horizon, gamma=gamma)
     race = Race(tuple(named), **settings)
-    lineup = make_lineup(
-        env,
-        named,
-        simulator=simulator,
-        workers=workers,
-        step_timeout=step_timeout,
-        horizon=horizon,
-        gamma=gamma,
-        env_kwargs=env_kwargs,
-        num_envs=num_envs,
-        deterministic=deterministic,
-        trust=trust,
-        **ends,
-    )
-    record = None
+    lineup, record = problem.open(named), None
     try:
-        if starts == "sobol":
-            refuse_without_points(lineup.simulator(next(iter(named))), reseed=reseed)
-        race.lockstep = describe(lineup.simulator(next(iter(named)))).in_time_of_one
-        entropy = secrets.randbits(64) if seed is None else seed
-        if run is not None:
-            identity = {
-                "simulator": engine(lineup.simulator(next(iter(named)))),
-                "environment_fingerprint": environment_fingerprint(env),
-                "policies_fingerprint": [
-                    identify("policy", describe(lineup.simulator(name)).load_policy()) for name in named
-                ],
-            }
+        first = lineup.simulator(next(iter(named)))
+        if options["starts"] == "sobol":
+            refuse_without_points(first, reseed=options["reseed"])
+        race.lockstep = describe(first).in_time_of_one
+        entropy = secrets.randbits(64) if options["seed"] is None else options["seed"]
+        if options["run"] is not None:
+            identity = problem.fingerprints(first)
+            del identity["policy_fingerprint"]
             configuration = {
                 COMPARISON: list(named),
-                "environment": environment_name(env),
-                "env_kwargs": repr(dict(env_kwargs or {})),
-                "deterministic": deterministic,
-                "end_on_truncation": bool(end_on_truncation),
-                "reseed": bool(reseed),
+                "environment": problem.name(),
+                **problem.configuration(),
                 **settings,
                 **identity,
-                "seed": seed,
+                "policies_fingerprint": [policy_fingerprint(lineup.simulator(name)) for name in named],
+                "seed": options["seed"],
                 _LOCKSTEP: None,
             }
-            record = RunFile(run, configuration, defaults={"seed": entropy, _LOCKSTEP: race.lockstep})
+            record = RunFile(options["run"], configuration, defaults={"seed": entropy, _LOCKSTEP: race.lockstep})
             entropy, race.lockstep = record.configuration["seed"], record.configuration.get(_LOCKSTEP, 0)
-        result, notes, doubts = _collect(race, lineup, entropy, record, progress, stop)
+        result, notes, doubts = _collect(race, lineup, entropy, record, options["progress"], options["stop"])
     finally:
         if record is not None:
             record.close()
         warnings = lineup.close()
-    result = replace(result, environment=environment_name(env), seed=entropy, reproducible=not notes)
+    result = replace(result, environment=problem.name(), seed=entropy, reproducible=not notes)
     return replace(result, notes=(*notes, *doubts, *warnings))
-
-
-def make_lineup(
-    env: Any,
-    policies: Mapping[str, Any],
-    *,
-    simulator: SimulatorName | Callable[..., Simulator] | None,
-    **settings: Any,
-) -> Lineup:
-    """Returns simulators of several policies in one environment.
-
-    Args:
-        env: the environment.
-        policies: by name.
-        simulator: as in :func:`rido.evaluate`.
-        **settings: what else :func:`rido.simulators.factory.simulator_maker` takes.
-    """
-    if simulator is None and factory.is_in_jax(env):
-        simulator = "jax"
-    make = factory.simulator_maker(env, simulator, **settings)
-    return Lineup(make, policies, switching=factory.switches_policies(simulator))
 
 
 def _collect(

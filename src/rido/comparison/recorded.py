@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from rido.comparison.comparison import Comparison, Exit
 from rido.comparison.tables import RecordedReturns, read_returns
 from rido.core import checks
+from rido.core.allocation import unit_of
 from rido.core.estimate import Estimate, satterthwaite
 from rido.core.proportions import Rate, RateDifference, TwoValuedEstimate
 from rido.core.reward_moments import RewardMoments
-from rido.core.scaling import excess_exponent, scaled_number
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.policies.files import named_policies
@@ -243,12 +243,12 @@ def _two_valued(found: Estimate, rate: Rate | RateDifference, origin: float, uni
 
 def _unpaired_difference(first: Estimate, second: Estimate) -> Estimate:
     """Returns the difference of two independent estimates, with Welch's degrees of freedom. Cumulants add up."""
-    unit = excess_exponent(first.standard_error, second.standard_error)
-    errors = np.array([scaled_number(one.standard_error, -unit) for one in (first, second)])
+    unit = unit_of(first.standard_error, second.standard_error)
+    errors = np.array([one.standard_error / unit for one in (first, second)])
     difference = replace(
         first,
         value=first.value - second.value,
-        standard_error=scaled_number(float(np.hypot(*errors)), unit),
+        standard_error=unit * float(np.hypot(*errors)),
         schedule=Schedule(np.minimum(first.schedule.counts, second.schedule.counts)),
     )
     if difference.nothing_varied:

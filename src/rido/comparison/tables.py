@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.record.arrays import read_array
 
 _MOST_BYTES = 32 * 2**20  # of a file, and of an array in it
@@ -194,8 +195,9 @@ def _returns(
     numbers = np.empty(len(entries))
     for index, entry in enumerate(entries):
         number = _number(entry)
-        if not np.isfinite(number) or (success and number not in (0, 1)):
+        if not abs(number) < checks.LARGEST or (success and number not in (0, 1)):
             what = "true, false, 0 or 1" if success else "a finite number"
+            what += " below 1e100 in size" if np.isfinite(number) and not success else ""
             raise ResultsError(f"{where[index]} expected {what}, got {entry!r:.40}")
         numbers[index] = number
     labels = None if seeds is None else tuple(_label(seed) for seed in seeds)

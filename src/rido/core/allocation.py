@@ -6,14 +6,16 @@ twice its covariances with the rewards after it. A trajectory that reaches step 
 it, so ``n_t`` never increases. Everything here chooses such ``n_t`` for given weights and a given budget.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
-from rido.core.scaling import excess_exponent, scaled
 
 Array = NDArray[np.float64]
 
+_ORDINARY = 150  # numbers between 2^-150 and 2^150 have fourth powers that can be added
 # fill() adds trajectories one by one. Shortcuts for large budgets save time: tests/core/test_allocation.py compares.
 _ONE_BY_ONE = 200  # trajectories up to which there is no shortcut
 _START_SHARE = 0.9  # share of the budget that the lower bound of the relaxed optimum may spend
@@ -282,11 +284,23 @@ def discount_factors(horizon: int, gamma: float) -> Array:
     return checks.discount("gamma", gamma) ** np.arange(horizon, dtype=np.float64)
 
 
+def unit_of(*sizes: float) -> float:
+    """Returns a power of two by which numbers up to these sizes are divided before they are raised to the fourth power.
+
+    It is 1 for ordinary sizes, from about 1e-45 to 1e45. Infinite sizes are left out.
+
+    Example:
+        >>> unit_of(5.0), unit_of(2.0**200) == 2.0**51, unit_of(2.0**-200) == 2.0**-49
+        (1.0, True, True)
+    """
+    exponent = math.frexp(max((size for size in sizes if math.isfinite(size)), default=0.0))[1]
+    return math.ldexp(1.0, exponent - min(max(exponent, -_ORDINARY), _ORDINARY))
+
+
 def _weights(weights: ArrayLike) -> Array:
     """Returns weights in a unit in which sums over them neither overflow nor underflow."""
     weights = checks.finite_vector("weights", weights)
-    exponent = excess_exponent(float(np.abs(weights).max()))
-    return scaled(weights, -exponent) if exponent else weights
+    return weights / unit_of(float(np.abs(weights).max()))
 
 
 def _costs(costs: ArrayLike | None, horizon: int) -> Array:

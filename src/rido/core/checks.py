@@ -21,11 +21,18 @@ MOST_TRANSITIONS = 10**15
 MOST_STEPS = 10**8
 """Steps of a horizon at most: schedules have a count for each."""
 
+LARGEST = 1e100
+"""Rewards are below this in size, so that squares of returns are within float64."""
+
+LARGEST_RETURN = LARGEST * MOST_STEPS
+"""Values of critics are below this in size."""
+
 
 def checked(**special: Rule | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Returns a decorator for public functions: arguments are checked and converted by the rules for their names.
 
-    A name means the same in every public function, see ``_RULES``. None is left alone where it is the default.
+    A name means the same in every public function, see ``_RULES``; what is a ``bool`` must be True or False. None is
+    left alone where it is the default.
 
     Args:
         **special: rules of one function; None for an argument that the function checks itself.
@@ -33,11 +40,7 @@ def checked(**special: Rule | None) -> Callable[[Callable[P, R]], Callable[P, R]
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         parameters = inspect.signature(function).parameters
-        known = {name: rule for name, rule in {**_RULES, **special}.items() if name in parameters and rule is not None}
-        optional = {name for name in known if parameters[name].default is None}
-
-        def convert(name: str, value: Any) -> Any:
-            return value if name not in known or (value is None and name in optional) else known[name](name, value)
+        convert = checker(parameters, special)
 
         @functools.wraps(function)
         def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -48,6 +51,18 @@ def checked(**special: Rule | None) -> Callable[[Callable[P, R]], Callable[P, R]
         return wrapper
 
     return decorate
+
+
+def checker(parameters: Mapping[str, inspect.Parameter], special: Mapping[str, Rule | None]) -> Rule:
+    """Returns what checks and converts a value by the name of its parameter, see :func:`checked`."""
+    flags = {name: flag for name, each in parameters.items() if each.annotation in _FLAGS}
+    known = {name: rule for name, rule in {**_RULES, **flags, **special}.items() if name in parameters and rule}
+    optional = {name for name in known if parameters[name].default is None}
+
+    def convert(name: str, value: Any) -> Any:
+        return value if name not in known or (value is None and name in optional) else known[name](name, value)
+
+    return convert
 
 
 def shown(value: Any) -> str:
@@ -165,6 +180,21 @@ def numbers(name: str, values: Any) -> NDArray[np.float64]:
     raise ValueError(f"{name} must be an array of numbers, got {shown(values)}")
 
 
+def first_beyond(values: NDArray[np.float64], limit: float = LARGEST) -> tuple[int, ...] | None:
+    """Returns the place of the first number that is not finite and below the limit in size, or None."""
+    if not values.size or (values.min() > -limit and values.max() < limit):
+        return None
+    return tuple(np.argwhere(~(np.abs(values) < limit))[0].tolist())
+
+
+def beyond(name: str, value: float, where: str = "", limit: float = LARGEST) -> ValueError:
+    """Returns the error for a number that is not finite and below the limit in size."""
+    if not np.isfinite(value):
+        return ValueError(f"{name} must be finite, got {value}{where}")
+    border = f"{limit:.0e}".replace("+", "")
+    return ValueError(f"{name} must be below {border} in size, got {value:g}{where}: rescale the rewards")
+
+
 def finite_vector(name: str, values: ArrayLike, *, length: int | None = None) -> NDArray[np.float64]:
     """Returns ``values`` as a non-empty one-dimensional float array without NaN or infinity."""
     array = numbers(name, values)
@@ -208,8 +238,8 @@ def reward_range(name: str, value: Any) -> tuple[float, float]:
         low = high = np.nan
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
         raise ValueError(f"{name} must be (low, high) with low < high, got {shown(value)}")
-    if not np.isfinite(high - low):
-        raise ValueError(f"{name} must have a width within float64, got {shown(value)}")
+    if max(-low, high) > LARGEST:
+        raise beyond(name, high if high > -low else low)
     return low, high
 
 
@@ -217,6 +247,7 @@ def _integers(least: int, most: int | None = None) -> Rule:
     return functools.partial(integer, least=least, most=most)
 
 
+_FLAGS = (bool, "bool", bool | None, "bool | None")  # annotations of what must be True or False
 _MOST_AT_ONCE = 10**6  # environments, processes and actors: more than any machine has
 _RULES: dict[str, Rule] = {
     "horizon": _integers(1, MOST_STEPS),
@@ -230,8 +261,6 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("confidence", "delta"), probability),
     **dict.fromkeys(("tolerance", "time_budget", "reset_cost", "reset_price"), not_negative),
     **dict.fromkeys(("until", "step_timeout"), positive),
-    **dict.fromkeys(("deterministic", "end_on_truncation", "reseed", "trust", "progress", "unbiased"), flag),
-    **dict.fromkeys(("replicated", "cross_fitted", "same_means", "simultaneous", "copy", "render", "warn"), flag),
     **dict.fromkeys(("run", "folder", "log_path", "best_model_save_path"), path),
     **dict.fromkeys(("lockstep", "leading"), _integers(0)),
     "metric": metric,

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.core.allocation import hoeffding_weights
-from rido.core.moments import Moments, rescale, union
-from rido.core.scaling import excess_exponent, scaled, scaled_number
+from rido.core.allocation import hoeffding_weights, unit_of
+from rido.core.moments import Moments, union
 from rido.core.schedule import Schedule
 
 _UNSEEN = 2.0  # effective trajectories up to which the interval allows for one more of the largest contribution
@@ -66,7 +65,6 @@ class Estimate:
             raise ValueError("an estimate needs at least one trajectory of full length, got none")
         counts = np.sum([team.counts for team in teams], axis=0)
         gamma = teams[0].gamma
-        teams, unit = rescale(*teams)
         means = np.mean([team.means for team in teams], axis=0)
         value = float(teams[0].discounts @ means)
         error, freedom, skewness, effective, largest = math.inf, 0.0, 0.0, 1.0, 0.0
@@ -78,21 +76,19 @@ class Estimate:
             found = reduce(add, (team.contributions(scale / team.counts, centre) for team, centre in pairs))
             variance = float(found.squares.sum())
             rounding = _ROUNDING * float(teams[0].discounts @ np.abs(means))
-            if math.sqrt(variance) <= rounding:
+            if found.unit * math.sqrt(variance) <= rounding:
                 variance = 0.0
                 value = 0.0 if abs(value) <= rounding else value  # rewards of different steps that cancel out
-            error = math.sqrt(variance)
-            if variance > 0:
-                error = max(scaled_number(error, unit), math.ulp(0.0))
+            error = found.unit * math.sqrt(variance)
             freedom = effective = float(counts[-1] - estimated)
             if variance > 0:
                 freedom = satterthwaite(found.squares, np.maximum(found.trajectories - 1.0, 1.0))
                 effective = freedom if math.isnan(found.fourths) else variance**2 / found.fourths
                 skewness = 0.0 if math.isnan(found.cubes) else found.cubes / variance**1.5
-                largest = scaled_number(found.largest, unit)
+                largest = found.largest
         schedule = Schedule(counts)
         return cls(
-            value=_checked(scaled_number(value, unit)),
+            value=value,
             standard_error=error,
             degrees_of_freedom=freedom,
             schedule=schedule,
@@ -117,12 +113,11 @@ class Estimate:
                 too, and the degrees of freedom are Satterthwaite's.
         """
         plain = cls.from_moments(*(union(team) for team in teams), same_means=False)
-        unit = rescale(*(member for team in teams for member in team))[1]
-        shares = [float(terms @ terms) for terms in (replicate_terms(team, unit) for team in teams)]
-        error = scaled_number(math.sqrt(sum(shares)) / len(teams), unit)
+        shares = np.array([float(terms @ terms) for terms in map(replicate_terms, teams)])
+        error = math.sqrt(sum(shares)) / len(teams)
         if not 0 < error < math.inf or error <= _ROUNDING * plain.standard_error:
             return plain
-        alike = len(teams) if same_means else sum(shares) ** 2 / sum(share**2 for share in shares)
+        alike = len(teams) if same_means else satterthwaite(shares, np.ones(len(teams)))
         return replace(
             plain,
             standard_error=error,
@@ -159,14 +154,14 @@ class Estimate:
         from scipy.special import stdtrit  # slow to import
 
         quantile = float(stdtrit(self.degrees_of_freedom, tail))
-        unit = excess_exponent(self.standard_error)
-        error, largest = scaled_number(self.standard_error, -unit), scaled_number(self.largest_contribution, -unit)
+        unit = unit_of(self.standard_error)
+        error, largest = self.standard_error / unit, self.largest_contribution / unit
         variance, third = error**2, self.skewness * error**3
         low, high = _limits(variance, third, quantile)
         unseen = min(1.0, _UNSEEN / self.effective_trajectories)
         farther = _limits(variance + unseen * largest**2, third + unseen * largest**3, quantile)
         low, high = (low, max(high, farther[1])) if largest > 0 else (min(low, farther[0]), high)
-        return self.value + scaled_number(low, unit), self.value + scaled_number(high, unit)
+        return self.value + low * unit, self.value + high * unit
 
     def half_width(self, confidence: float = 0.95) -> float:
         """Returns the distance from the value to the farther end of the interval."""
@@ -176,14 +171,10 @@ class Estimate:
     def plus(self, values: NDArray[np.float64]) -> "Estimate":
         """Adds the mean of independent values, with Satterthwaite's degrees of freedom."""
         values = checks.finite_vector("values", values)
-        unit = excess_exponent(self.standard_error, float(np.abs(values).max()))
-        values = scaled(values, -unit) if unit else values
-        own, others = scaled_number(self.standard_error, -unit) ** 2, float(values.var(ddof=1)) / values.size
-        both = replace(
-            self,
-            value=_checked(self.value + scaled_number(float(values.mean()), unit)),
-            standard_error=scaled_number(math.sqrt(own + others), unit),
-        )
+        value = self.value + float(values.mean())
+        unit = unit_of(self.standard_error, float(np.abs(values).max()))
+        own, others = (self.standard_error / unit) ** 2, float((values / unit).var(ddof=1)) / values.size
+        both = replace(self, value=value, standard_error=unit * math.sqrt(own + others))
         if not math.isfinite(own) or own + others == 0:
             return both
         parts, freedom = np.array([own, others]), max(self.degrees_of_freedom, 1.0)
@@ -213,30 +204,23 @@ class Estimate:
         return self.value - half_width, self.value + half_width
 
 
-def replicate_terms(team: Sequence[Moments], unit: int = 0) -> NDArray[np.float64]:
-    """Returns the contribution of each replicate of a team to the error of its value, in units of 2^unit.
+def replicate_terms(team: Sequence[Moments]) -> NDArray[np.float64]:
+    """Returns the contribution of each replicate of a team to the error of its value.
 
     Replicate k with n_kt of the N_t samples of step t contributes ``sum_t gamma^t s_kt (mean_kt - mean_t)`` with its
     shares ``s_kt = n_kt / N_t``. Each term is divided by ``sqrt(1 - sum_k s_kt^2)``, because the mean of all comes from
     the same data. With several components there is a row for each.
     """
-    parts = [part.in_units(unit) if unit else part for part in (union(team), *team)]
-    together, members = parts[0], parts[1:]
-    shares = np.array([member.counts for member in members]) / together.counts
+    together = union(team)
+    shares = np.array([member.counts for member in team]) / together.counts
     scale = together.discounts * shares / np.sqrt(1 - np.sum(shares**2, axis=0))
-    off = [np.where(member.counts > 0, member.means - together.means, 0.0) for member in members]
+    off = [np.where(member.counts > 0, member.means - together.means, 0.0) for member in team]
     return np.stack([part @ row for part, row in zip(off, scale, strict=True)], axis=-1)
-
-
-def _checked(value: float) -> float:
-    """Returns an estimate if it is finite."""
-    if not math.isfinite(value):
-        raise ValueError("the return must be finite, but its sum of rewards overflows float64: rescale the rewards")
-    return value
 
 
 def satterthwaite(parts: NDArray[np.float64], freedoms: NDArray[np.float64]) -> float:
     """Returns the degrees of freedom of a sum of estimated variances, ``(sum V)^2 / sum(V^2 / freedom)``."""
+    parts = parts / unit_of(float(parts.max()))
     return float(parts.sum()) ** 2 / float(np.sum(parts**2 / freedoms))
 
 

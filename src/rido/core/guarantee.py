@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rido.core import checks
-from rido.core.allocation import discount_factors
-from rido.core.scaling import excess_exponent, scaled, scaled_number
+from rido.core.allocation import discount_factors, unit_of
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories, positions
 
@@ -59,8 +58,8 @@ def guaranteed_interval(
     highest = max(float(batch.flat.max()) for batch in batches)
     if lowest < low or highest > high:
         raise ValueError(f"reward_range must contain all rewards, got {reward_range!r} and {lowest:g} to {highest:g}")
-    unit = excess_exponent(max(abs(low), abs(high)))
-    low, high = scaled_number(low, -unit), scaled_number(high, -unit)
+    unit = unit_of(abs(low), abs(high))
+    low, high = low / unit, high / unit
     discounts = discount_factors(horizon, gamma)
     log_odds = math.log(2 / delta)
     total = sum(int(batch.lengths.sum()) for batch in batches) if budget is None else budget
@@ -75,7 +74,7 @@ def guaranteed_interval(
         hoeffding = float(ranges @ ranges) / 4
         unknown = (high - low) / 2 * float(discounts[reach:].sum())
         steps = positions(batch.lengths)
-        flat = scaled(batch.flat, -unit) if unit else batch.flat
+        flat = batch.flat / unit
         rewards = np.bincount(steps, flat, horizon)
         if unknown <= math.sqrt(2 * log_odds * hoeffding):
             size = float(batch.lengths.sum())
@@ -104,4 +103,4 @@ def guaranteed_interval(
         return -math.inf, math.inf
     half_width = (log_odds + penalties + slack) / stakes
     value = weighted / stakes
-    return scaled_number(value - half_width, unit), scaled_number(value + half_width, unit)
+    return (value - half_width) * unit, (value + half_width) * unit

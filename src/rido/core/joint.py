@@ -11,9 +11,7 @@ import numpy as np
 from rido.core import checks
 from rido.core.allocation import Array
 from rido.core.estimate import Estimate, replicate_terms
-from rido.core.moments import rescale
 from rido.core.reward_moments import RewardMoments
-from rido.core.scaling import scaled
 
 _POINTS = 20_000  # of the lattice that integrates the normal distribution
 _JITTER = 1e-9  # added to the unit variances, because equal components have a singular correlation matrix
@@ -178,19 +176,17 @@ def _of_trajectories(teams: Sequence[RewardMoments], same_means: bool) -> Array:
     size = len(teams[0].means)
     if counts[-1] <= estimated:
         return np.full((size, size), np.inf)
-    parts, unit = rescale(*teams)
-    means = np.mean([part.means for part in parts], axis=0)
-    scale = parts[0].discounts / len(parts) * np.sqrt(counts / (counts - estimated))
+    means = np.mean([team.means for team in teams], axis=0)
+    scale = teams[0].discounts / len(teams) * np.sqrt(counts / (counts - estimated))
     total = np.zeros((size, size))
-    for part in parts:
-        assert isinstance(part, RewardMoments)
-        terms = part.terms(scale / part.counts, means if same_means else part.means)
+    for team in teams:
+        terms = team.terms(scale / team.counts, means if same_means else team.means)
         total += terms @ terms.T
-    return scaled(total, 2 * unit)
+    return total
 
 
 def _of_replicates(teams: Sequence[Sequence[RewardMoments]]) -> Array:
     """Returns the covariance of the values of teams whose groups are independent, see ``Estimate.from_replicates``."""
-    unit = rescale(*(group for team in teams for group in team))[1]
-    terms = np.concatenate([replicate_terms(team, unit) for team in teams], axis=-1)
-    return scaled(terms @ terms.T / len(teams) ** 2, 2 * unit)
+    terms = np.concatenate([replicate_terms(team) for team in teams], axis=-1)
+    covariance: Array = terms @ terms.T / len(teams) ** 2
+    return covariance

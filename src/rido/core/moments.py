@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.allocation import Array, discount_factors, tail_sums
-from rido.core.scaling import excess_exponent
 
 Covariance = Literal["paired", "paper"]
 
@@ -20,13 +19,15 @@ class Contributions:
     """Sums over the contributions x_i of trajectories to the error of an estimate.
 
     Attributes:
-        squares: sum of x_i^2 over the trajectories of each planned length 0, ..., horizon.
+        unit: of the sums: a power of two, see :func:`rido.core.allocation.unit_of`.
+        squares: sum of (x_i / unit)^2 over the trajectories of each planned length 0, ..., horizon.
         trajectories: number of trajectories of each planned length.
-        cubes: sum of x_i^3; NaN where it is not known.
-        fourths: sum of x_i^4; NaN where it is not known.
+        cubes: sum of (x_i / unit)^3; NaN where it is not known.
+        fourths: sum of (x_i / unit)^4; NaN where it is not known.
         largest: the x_i that is largest in size; 0 where it is not known.
     """
 
+    unit: float
     squares: Array
     trajectories: NDArray[np.int64]
     cubes: float
@@ -34,11 +35,14 @@ class Contributions:
     largest: float
 
     def __add__(self, other: "Contributions") -> "Contributions":
+        unit = max(self.unit, other.unit)
+        one, two = self.unit / unit, other.unit / unit
         return Contributions(
-            self.squares + other.squares,
+            unit,
+            self.squares * one**2 + other.squares * two**2,
             self.trajectories + other.trajectories,
-            self.cubes + other.cubes,
-            self.fourths + other.fourths,
+            self.cubes * one**3 + other.cubes * two**3,
+            self.fourths * one**4 + other.fourths * two**4,
             max(self.largest, other.largest, key=abs),
         )
 
@@ -56,7 +60,6 @@ class Moments(ABC):
         self.horizon = horizon
         self.gamma = gamma
         self.discounts = discount_factors(self.horizon, self.gamma)
-        self._range_scale: Array | None = None  # unit of the range of rewards at each step; None for 1
         self._planned = np.zeros(self.horizon, dtype=np.int64)
         self._taken = np.zeros(self.horizon, dtype=np.int64)
         self._estimated_means = 1  # of each step: more where sets of trajectories have means of their own
@@ -93,15 +96,6 @@ class Moments(ABC):
     def means(self) -> Array:
         """Mean reward of each step; NaN where there is no sample."""
 
-    @property
-    @abstractmethod
-    def sizes(self) -> tuple[float, float]:
-        """The largest discounted reward and the largest reward, in size."""
-
-    @abstractmethod
-    def in_units(self, exponent: int) -> Self:
-        """Returns moments of the discounted rewards in units of 2^exponent, with gamma 1."""
-
     @abstractmethod
     def centred(self) -> Self:
         """Returns moments of the rewards less the means of their steps."""
@@ -132,14 +126,10 @@ class Moments(ABC):
         squares, products = self._squares_and_products(covariance)
         # (8) of the paper. C^c does not depend on t, so one cumulative sum gives its discounted sum over u > t.
         bonus = np.sqrt(2 * np.log(beta) / self._planned)
-        width: Any = high - low if beta > 1 else 0.0
-        if self._range_scale is None:
-            own, both = 1.0, width**2
-        else:
-            own = both = width = width * self._range_scale
+        width = high - low if beta > 1 else 0.0
         deviations = np.sqrt(squares / self._divisors) + width * bonus
-        later_bonus = self.discounts * 3 * both * bonus
-        products += own * (tail_sums(later_bonus) - later_bonus)
+        later_bonus = self.discounts * 3 * width**2 * bonus
+        products += tail_sums(later_bonus) - later_bonus
         weights: Array = self.discounts * (self.discounts * deviations**2 + 2 * products)
         return weights
 
@@ -210,20 +200,3 @@ def union(parts: Sequence[Moments], *, same_means: bool = True) -> Moments:
         together.merge(part.centred() if separate else part)
     together._estimated_means = len(parts) if separate else 1
     return together
-
-
-def rescale(*teams: Moments, width: float = 0.0) -> tuple[tuple[Moments, ...], int]:
-    """Returns moments whose rewards can be squared, and the exponent k of their unit 2^k.
-
-    Squares of rewards such as 1e200 overflow, and those of gamma^t R_t such as 1e-200 underflow. Then these are moments
-    of the discounted rewards in units of 2^k, with gamma 1. Moments of ordinary rewards come back as they are.
-
-    Args:
-        teams: the moments.
-        width: of a range of rewards that is squared too.
-    """
-    discounted, plain = np.max([team.sizes for team in teams], axis=0).tolist()
-    exponent = excess_exponent(max(discounted, width))
-    if exponent == 0 and excess_exponent(plain) <= 0:
-        return teams, 0
-    return tuple(team.in_units(exponent) for team in teams), exponent

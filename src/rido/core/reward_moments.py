@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.core.allocation import Array, tail_sums
+from rido.core.allocation import Array, tail_sums, unit_of
 from rido.core.moments import Contributions, Covariance, Moments
-from rido.core.scaling import excess_exponent, scaled
 from rido.core.trajectories import Trajectories, count_reached, pad
 
 Metric = Literal["scaled"] | Sequence[float] | None
 
 _CONSTANT = 1e-20  # a component did not vary if the variance of its return is below this share of its square
-_ROOM = 64  # exponent by which rewards are scaled down where their sum overflows
 _SLAB = 1 << 18  # rewards processed at once, so that temporary arrays stay in the cache
 
 
@@ -51,7 +49,6 @@ class RewardMoments(Moments):
         super().__init__(horizon, gamma=gamma)
         self._metric: Metric = metric
         self._sums = np.zeros(self.horizon)  # with several components one row for each, as all rewards have
-        self._largest = 0.0  # reward, in size
         # Rows grouped by the number of bits of their length, so that padding at most doubles the memory.
         self._blocks: dict[int, list[tuple[Array, NDArray[np.int64]]]] = {}
 
@@ -74,8 +71,6 @@ class RewardMoments(Moments):
             rows = _combined([rows[: lengths.size] for rows, _ in blocks], factors)
             made._planned += count_reached(lengths, made.horizon)
             made._add_block(bit, rows, lengths)
-        if math.isinf(made._largest):
-            raise ValueError("differences of rewards must be finite, but they overflow float64: rescale the rewards")
         # Parts with more trajectories than the signal have taken steps that are not part of it.
         taken = [part._taken for part in parts if part._planned[0] == made._planned[0]]
         made._taken = -(-np.sum(taken, axis=0) // len(taken))
@@ -103,9 +98,7 @@ class RewardMoments(Moments):
             self._add_block(bit, rows, part.lengths)
 
     def _add_block(self, bit: int, rows: Array, lengths: NDArray[np.int64]) -> None:
-        self._largest = max(self._largest, _largest(rows))
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
+        self._sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
         self._blocks.setdefault(bit, []).append((rows, lengths))
 
     def merge(self, other: "RewardMoments") -> None:
@@ -114,34 +107,11 @@ class RewardMoments(Moments):
             raise ValueError(
                 f"other must have horizon {self.horizon} and gamma {self.gamma}, got {other.horizon} and {other.gamma}"
             )
-        with np.errstate(over="ignore", invalid="ignore"):
-            self._sums = self._sums + other._sums
-        self._largest = max(self._largest, other._largest)
+        self._sums = self._sums + other._sums
         self._planned += other._planned
         self._taken += other._taken
         for bit, blocks in other._blocks.items():
             self._blocks.setdefault(bit, []).extend(blocks)
-
-    @property
-    def sizes(self) -> tuple[float, float]:
-        """The largest discounted reward and the largest reward, in size; upper bounds where both are ordinary."""
-        least = self._largest * float(self.discounts.min())  # 0 where a discount underflows, which is not ordinary
-        if least > 0 and excess_exponent(least) == excess_exponent(self._largest) == 0:
-            return self._largest, self._largest
-        rows = (rows for blocks in self._blocks.values() for rows, _ in blocks)
-        return max((_largest(part * self.discounts[: part.shape[-1]]) for part in rows), default=0.0), self._largest
-
-    def in_units(self, exponent: int) -> Self:
-        other = type(self)(self.horizon, gamma=1.0, metric=self._metric)
-        other._planned, other._taken, other._estimated_means = self._planned, self._taken, self._estimated_means
-        other._range_scale = scaled(self.discounts, -exponent)
-        other._sums = np.zeros_like(self._sums)
-        for bit, blocks in self._blocks.items():
-            for rows, lengths in blocks:
-                rows = scaled(rows * self.discounts[: rows.shape[-1]], -exponent)
-                other._sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
-                other._blocks.setdefault(bit, []).append((rows, lengths))
-        return other
 
     def centred(self) -> Self:
         other = self.empty()
@@ -150,17 +120,11 @@ class RewardMoments(Moments):
         for bit in self._blocks:
             lengths = self._joined(bit)[1]
             rows = np.concatenate([rows for rows, _ in self._slabs(bit, self.means, self.horizon)], axis=-2)
-            other._largest = max(other._largest, _largest(rows))
             other._blocks[bit] = [(rows, lengths)]
         return other
 
     @property
     def means(self) -> Array:
-        if not np.isfinite(self._sums).all():  # the sums overflow, the means do not
-            sums = np.zeros_like(self._sums)
-            for rows in (rows for blocks in self._blocks.values() for rows, _ in blocks):
-                sums[..., : rows.shape[-1]] += scaled(rows, -_ROOM).sum(axis=-2)
-            return scaled(sums / self._planned, _ROOM)
         with np.errstate(invalid="ignore"):
             means: Array = self._sums / self._planned
         return means
@@ -217,11 +181,10 @@ class RewardMoments(Moments):
         """Returns the moments of one component."""
         index = checks.integer("index", index, least=0, most=self.components - 1)
         part = RewardMoments(self.horizon, gamma=self.gamma)
-        part._planned, part._taken, part._range_scale = self._planned, self._taken, self._range_scale
+        part._planned, part._taken = self._planned, self._taken
         part._sums = self._sums[index]
         for bit, blocks in self._blocks.items():
             part._blocks[bit] = [(rows[index], lengths) for rows, lengths in blocks]
-            part._largest = max(part._largest, *(_largest(rows) for rows, _ in part._blocks[bit]))
         return part
 
     def over_components(self, values: Array) -> Array:
@@ -255,12 +218,15 @@ class RewardMoments(Moments):
     def contributions(self, coefficients: Array, centre: Array) -> Contributions:
         terms = self.terms(coefficients, centre)
         lengths, size = self.lengths, self.horizon + 1
+        largest = float(terms[np.abs(terms).argmax()])
+        terms /= (unit := unit_of(abs(largest)))
         return Contributions(
+            unit,
             np.bincount(lengths, terms**2, size).astype(np.float64),
             np.bincount(lengths, minlength=size),
             float(np.sum(terms**3)),
             float(np.sum(terms**4)),
-            float(terms[np.abs(terms).argmax()]),
+            largest,
         )
 
     @property
@@ -309,16 +275,10 @@ class RewardMoments(Moments):
         return blocks[0]
 
 
-def _largest(rows: Array) -> float:
-    """Returns the largest entry, in size."""
-    return float(max(rows.max(initial=0.0), -rows.min(initial=0.0)))
-
-
 def _combined(rows: Sequence[Array], factors: Sequence[float]) -> Array:
     """Returns the sum of rewards, each times its factor; factors of 1 and -1 cost no array of their own."""
     (total, factor), *others = zip(rows, factors, strict=True)
-    with np.errstate(over="ignore"):
-        total = total if factor == 1 else factor * total
-        for each, factor in others:
-            total = total - each if factor == -1 else total + factor * each
+    total = total if factor == 1 else factor * total
+    for each, factor in others:
+        total = total - each if factor == -1 else total + factor * each
     return total

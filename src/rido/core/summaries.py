@@ -9,9 +9,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.allocation import Array, tail_sums
+from rido.core import checks
+from rido.core.allocation import Array, tail_sums, unit_of
 from rido.core.moments import Contributions, Covariance, Moments
-from rido.core.scaling import scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +79,8 @@ class SummedMoments(Moments):
     _weights: Array | None = None
 
     def update(self, summary: Summary) -> None:
+        if not (size := math.sqrt(np.abs(summary.products).max(initial=0.0))) < checks.LARGEST:
+            raise checks.beyond("rewards", size)
         self._weights = None
         self._total = summary if self._total is None else self._total + summary
         self._planned, self._taken = self._total.planned, self._total.taken
@@ -91,20 +93,6 @@ class SummedMoments(Moments):
         with np.errstate(invalid="ignore"):
             means: Array = self._all.centre + np.diag(self._all.sums) / self._planned
         return means
-
-    @property
-    def sizes(self) -> tuple[float, float]:
-        """Upper bounds of the largest discounted reward and the largest reward."""
-        sizes = np.abs(self._all.centre) + np.sqrt(np.maximum(np.diag(self._all.products), 0))
-        return float((sizes * self.discounts).max()), float(sizes.max())
-
-    def in_units(self, exponent: int) -> Self:
-        other, told = type(self)(self.horizon, gamma=1.0), self._all
-        other._estimated_means = self._estimated_means
-        other._range_scale = unit = scaled(self.discounts, -exponent)
-        products = told.products * unit[:, None] * unit
-        other.update(Summary(told.planned, told.taken, told.centre * unit, told.sums * unit[:, None], products))
-        return other
 
     def centred(self) -> Self:
         other, told = self.empty(), self._all.centred_on(self.means)
@@ -146,16 +134,19 @@ class SummedMoments(Moments):
 
     def contributions(self, coefficients: Array, centre: Array) -> Contributions:
         """Returns the variance of all contributions as that of full-length trajectories."""
-        told, shift = self._all, (centre - self._all.centre) * coefficients
+        told = self._all
+        unit = unit_of(float((coefficients * np.sqrt(np.abs(np.diag(told.products)))).max()))
+        coefficients = coefficients / unit
+        shift = (centre - told.centre) * coefficients
         first = coefficients * np.diag(told.sums)
         # sum_{t<=u} c_t c_u p_tu with the products p around the other centre, and without forming these.
         upper = coefficients @ (told.products @ coefficients - told.sums @ shift)
         upper += np.cumsum(shift) @ (self._planned * shift - first)
-        diagonal = coefficients**2 @ np.diag(told.products) + shift @ (self._planned * shift - 2 * first)
+        diagonal = (coefficients * np.diag(told.products)) @ coefficients + shift @ (self._planned * shift - 2 * first)
         squares, trajectories = np.zeros(self.horizon + 1), np.zeros(self.horizon + 1, dtype=np.int64)
         squares[-1] = max(2 * float(upper) - float(diagonal), 0.0)
         trajectories[-1] = self._planned[-1]
-        return Contributions(squares, trajectories, math.nan, math.nan, 0.0)
+        return Contributions(unit, squares, trajectories, math.nan, math.nan, 0.0)
 
     @property
     def _all(self) -> Summary:

@@ -79,13 +79,10 @@ class Trajectories:
             raise ValueError(f"rewards must hold {lengths.sum()} planned steps, got shape {flat.shape}")
         if steps is not lengths and (steps < lengths).any():
             flat[positions(lengths) >= np.repeat(steps, lengths)] = 0
-        if not np.isfinite(flat).all():
-            first, *component = np.argwhere(~np.isfinite(flat))[0].tolist()
-            row = int(np.searchsorted(np.cumsum(lengths), first, side="right"))
-            raise ValueError(
-                f"rewards must be finite, got {flat[(first, *component)]} in trajectory {row} at step "
-                f"{positions(lengths)[first]}"
-            )
+        if (place := checks.first_beyond(flat)) is not None:
+            row = int(np.searchsorted(np.cumsum(lengths), place[0], side="right"))
+            where = f" in trajectory {row} at step {positions(lengths)[place[0]]}"
+            raise checks.beyond("rewards", float(flat[place]), where)
         self._keep(flat, lengths, steps)
 
     def _keep(self, flat: NDArray[np.float64], lengths: NDArray[np.int64], steps: NDArray[np.int64]) -> None:

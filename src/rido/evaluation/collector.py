@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.estimate import Estimate
-from rido.core.scaling import excess_exponent, scaled, scaled_number
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories, concatenate
@@ -231,9 +230,7 @@ class Collector:
             most: resets at most, at least 2.
         """
         starts, able = np.concatenate(self._starts), describe(self._simulator)
-        unit = excess_exponent(error, float(np.abs(starts).max()))
-        spread = float(scaled(starts, -unit).var(ddof=1)) if starts.size > 1 else 0.0
-        error = scaled_number(error, -unit)
+        spread = float(starts.var(ddof=1)) if starts.size > 1 else 0.0
         wanted = most if error**2 == 0 else min(most, spread * (1 - share) / share / error**2)
         count = int(min(max(wanted, _FEWEST_RESETS), most))
         if able.takes_points and not self.summing and count >= 2 * _RESET_REPLICATES:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rido.core import checks
-from rido.core.allocation import pool
+from rido.core.allocation import pool, unit_of
 from rido.core.digits import plain, to_digits
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
-from rido.core.moments import Moments, rescale
-from rido.core.scaling import excess_exponent, scaled_number
+from rido.core.moments import Moments
 from rido.core.schedule import Schedule
 from rido.evaluation.returns import Returns
 from rido.simulators.components import REWARD
@@ -165,8 +164,7 @@ class Evaluation:
     def _together(self) -> JointEstimate:
         if self.joint is not None:
             return self.joint
-        with np.errstate(over="ignore"):
-            return JointEstimate((self.estimate,), np.array([[self.standard_error]]) ** 2)
+        return JointEstimate((self.estimate,), np.array([[self.standard_error]]) ** 2)
 
     def summary(self) -> str:
         """Returns what was found, in a few lines."""
@@ -295,13 +293,13 @@ def uniform_transitions(moments: Moments, estimate: Estimate) -> dict[str, Any]:
     value, low, high = math.nan, math.nan, math.nan
     full = int(moments.counts[-1])
     if 0 < estimate.standard_error < math.inf and full > 1:
-        (moments,), unit = rescale(moments)
         folds = moments.weights_by_fold(min(_FOLDS, full)).sum(axis=1)
         variance = float(folds.sum())  # of the return of one trajectory
-        error = scaled_number(estimate.standard_error, -unit)
+        error = estimate.standard_error
         if variance > _SMALLEST and _SMALLEST < error < 1 / _SMALLEST:
             value = variance / error**2 * float(moments.survival.sum())
-            noise = float(folds.var(ddof=1)) * folds.size / variance**2
+            unit = unit_of(variance)
+            noise = float((folds / unit).var(ddof=1)) * folds.size / (variance / unit) ** 2
             noise += max(1 / estimate.effective_trajectories, 2 / estimate.degrees_of_freedom)
             factor = math.exp(1.96 * math.sqrt(noise))
             low, high = value / factor, value * factor
@@ -310,11 +308,9 @@ def uniform_transitions(moments: Moments, estimate: Estimate) -> dict[str, Any]:
 
 def critic_gain(moments: Moments, error: float) -> float:
     """Returns the variance that plain rewards would leave under their best schedule, over that which was reached."""
-    if not 0 < error < math.inf or moments.counts[-1] < 2:
+    if not _SMALLEST < error < 1 / _SMALLEST or moments.counts[-1] < 2:
         return math.nan
-    unit = excess_exponent(error)
-    deviation, error = scaled_number(_best_deviation(moments), -unit), scaled_number(error, -unit)
-    return deviation**2 / moments.transitions / error**2 if deviation < 1 / _SMALLEST else math.nan
+    return _best_deviation(moments) ** 2 / moments.transitions / error**2
 
 
 def _best_deviation(moments: Moments) -> float:
@@ -322,6 +318,5 @@ def _best_deviation(moments: Moments) -> float:
 
     Its square, the variance, is ``(sum_t sqrt(c_t g_t))^2`` with pooled weights g_t and costs c_t.
     """
-    (moments,), unit = rescale(moments)
     costs = np.maximum(moments.survival, 1 / (1 + moments.counts))
-    return scaled_number(float(costs @ np.sqrt(pool(moments.weights(), costs))), unit)
+    return float(costs @ np.sqrt(pool(moments.weights(), costs)))

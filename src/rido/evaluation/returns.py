@@ -71,8 +71,7 @@ class Returns:
                 continue
             flat = batch.flat if full.all() else batch.flat[np.repeat(full, batch.lengths)]
             rows = flat.reshape(-1, horizon, len(names))
-            with np.errstate(over="ignore", invalid="ignore"):  # of rewards such as 1e308
-                values.append(np.stack([rows[..., column] @ discounts for column in range(len(names))], axis=1))
+            values.append(np.stack([rows[..., column] @ discounts for column in range(len(names))], axis=1))
             last.append(rows[np.arange(len(rows)), batch.steps[full] - 1])
         return cls(names, np.concatenate(values), np.concatenate(last), leading)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,13 @@ from rido.core import checks
 from rido.core.digits import plain, to_digits
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
+from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.schedule import Schedule
+from rido.evaluation.problem import CollectingOptions, Problem, ProblemOptions
 from rido.evaluation.progress import Progress
 from rido.predictors.base import Critic, FunctionCritic, agent_critic
 from rido.simulators import factory
 from rido.simulators.base import SimulationError, close, describe, trajectory_seeds
-from rido.simulators.identity import environment_name
 from rido.strategies import Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
@@ -145,24 +146,32 @@ class Gradient:
         return {"baseline": self.baseline, "critic": self.critic}
 
 
-@checks.checked(projections=partial(checks.integer, least=1))
-def gradient(
-    env: Any,
-    policy: Any,
-    *,
-    gamma: float,
-    budget: int,
-    horizon: int | None = None,
-    strategy: StrategyName | Strategy = "adaptive",
-    baseline: Literal["step"] | None = None,
-    critic: Literal["policy"] | Callable[..., Any] | None = None,
-    end_on_truncation: bool = False,
-    env_kwargs: Mapping[str, Any] | None = None,
-    projections: int = 16,
-    seed: int | None = None,
-    num_envs: int | None = None,
-    progress: bool | None = None,
-) -> Gradient:
+@declares
+class GradientOptions(ProblemOptions, CollectingOptions, total=False):
+    """Options of gradient(), beside those that other functions take too.
+
+    Args:
+        budget: transitions to spend. It is never exceeded. At most 100 more, which are not counted, rehearse what runs
+            side by side.
+        strategy: "adaptive", "uniform", "robust" or "rido", or one with its own settings, such as
+            ``rido.Adaptive(unbiased=True)``.
+        baseline: "step" subtracts from the reward to go what trajectories get on average from that step on. It is
+            estimated for each of three teams of trajectories from the other two, so that it adds no bias.
+        critic: a value function ``V(observations, steps_to_go)`` on batches, whose temporal-difference residuals take
+            the place of the rewards; "policy" for the agent's own. A wrong one costs precision, not correctness.
+        projections: random directions onto which scores are projected for plans and for the error, which more of them
+            make more precise. Policies with no more parameters need no projection.
+    """
+
+    budget: Required[Annotated[int, Option(REQUIRED, SPEND)]]
+    strategy: Annotated[StrategyName | Strategy, Option("adaptive")]
+    baseline: Annotated[Literal["step"] | None, Option(None, rule=partial(checks.choice, options=("step",)))]
+    critic: Annotated[Literal["policy"] | Callable[..., Any] | None, Option(None)]
+    projections: Annotated[int, Option(16, rule=partial(checks.integer, least=1))]
+
+
+@takes(GradientOptions)
+def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientOptions]) -> Gradient:
     """Estimates the gradient of the expected discounted return with the least error for a budget of transitions.
 
     It is GPOMDP's estimate. Time steps that add much to its error get many samples, the others few. Actions are
@@ -173,22 +182,6 @@ def gradient(
         policy: a ``torch.nn.Module`` that maps a batch of observations to a ``torch.distributions`` distribution over
             actions, an on-policy model of Stable-Baselines3, or a :class:`rido.jax.StochasticPolicy`.
         gamma: discount factor in (0, 1].
-        budget: transitions to spend; never exceeded. At most 100 more, which are not counted, rehearse what runs
-            side by side.
-        horizon: steps over which the return is summed; as in :func:`rido.evaluate` if not given.
-        strategy: "adaptive", "uniform", "robust" or "rido", or one with settings of its own, such as
-            ``rido.Adaptive(unbiased=True)``.
-        baseline: "step" subtracts from the reward to go what trajectories get on average from that step on. It is
-            estimated for each of three teams of trajectories from the other two, so that it adds no bias.
-        critic: a value function ``V(observations, steps_to_go)`` on batches, whose temporal-difference residuals take
-            the place of the rewards; "policy" for the agent's own. A wrong one costs precision, not correctness.
-        end_on_truncation: whether the environment's own truncation ends an episode, after which all rewards are 0.
-        env_kwargs: arguments of the environment, with an id.
-        projections: random directions onto which scores are projected for plans and for the error, which more of them
-            make more precise. Policies with no more parameters need no projection.
-        seed: what all randomness comes from; drawn and reported if not given.
-        num_envs: environments to run side by side. It does not change the result.
-        progress: whether to show a progress bar; if not given, when standard error is a terminal.
 
     Returns:
         The gradient, its error, and an estimate of the return.
@@ -207,17 +200,13 @@ def gradient(
     env = factory.import_environment(env)
     if factory.is_simulator(env) or factory.is_in_jax(env):
         raise ValueError(f"env must be an environment of Gymnasium for a policy gradient, got {checks.shown(env)}")
-    horizon = factory.resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs)
-    spending = _begin(strategy, horizon, budget, gamma, cross_fitted=baseline is not None)
-    if baseline is not None:
-        checks.choice("baseline", baseline, ("step",))
-    entropy = secrets.randbits(64) if seed is None else seed
-    simulator, acting = _open(
-        env, policy, horizon, end_on_truncation=end_on_truncation, env_kwargs=env_kwargs, num_envs=num_envs
-    )
+    problem = Problem.resolve(env, gamma, options)
+    spending = _begin(problem, options)
+    entropy = secrets.randbits(64) if options["seed"] is None else options["seed"]
+    simulator, acting = _open(problem, policy)
     try:
-        made = _critic(critic, acting)
-        found = _estimate(spending, simulator, acting, made, entropy, projections, baseline, progress)
+        made = _critic(options["critic"], acting)
+        found = _estimate(spending, simulator, acting, made, entropy, options)
         able = describe(simulator)
         notes = (*able.check_seeds(trajectory_seeds(entropy, 0, 2)), *able.notes)
     finally:
@@ -225,9 +214,9 @@ def gradient(
     return Gradient(
         **found,
         strategy=spending.name,
-        baseline=baseline or "none",
+        baseline=options["baseline"] or "none",
         critic="none" if made is None else made.name,
-        environment=environment_name(env),
+        environment=problem.name(),
         policy=acting.name,
         seed=entropy,
         seconds=time.perf_counter() - started,
@@ -236,8 +225,10 @@ def gradient(
     )
 
 
-def _begin(strategy: str | Strategy, horizon: int, budget: int, gamma: float, *, cross_fitted: bool) -> Strategy:
+def _begin(problem: Problem, options: GradientOptions) -> Strategy:
     """Returns a strategy that begins to spend the budget."""
+    strategy: Any = options["strategy"]
+    cross_fitted = options["baseline"] is not None
     if isinstance(strategy, str):
         checks.choice("strategy", strategy, get_args(StrategyName))
         strategy = STRATEGIES[strategy]()
@@ -252,33 +243,28 @@ def _begin(strategy: str | Strategy, horizon: int, budget: int, gamma: float, *,
             "baseline must be None with Adaptive(unbiased=True), whose halves are planned before a baseline is known: "
             "give a critic, or use strategy 'adaptive'"
         )
-    spending = strategy.begin(horizon=horizon, budget=budget, gamma=gamma)
+    spending: Strategy = strategy.begin(horizon=problem.horizon, budget=options["budget"], gamma=problem.gamma)
     spending.divide(cross_fitted=cross_fitted)
     return spending
 
 
-def _open(
-    env: Any,
-    policy: Any,
-    horizon: int,
-    *,
-    end_on_truncation: bool,
-    env_kwargs: Mapping[str, Any] | None,
-    num_envs: int | None,
-) -> tuple[EnvironmentsSimulator, DifferentiablePolicy]:
+def _open(problem: Problem, policy: Any) -> tuple[EnvironmentsSimulator, DifferentiablePolicy]:
     from rido.policies.differentiable import differentiable_policy
     from rido.simulators.gymnasium import EnvironmentsSimulator
     from rido.simulators.opening import open_environments
     from rido.simulators.wrappers import Wrappers
 
-    wrappers = Wrappers(horizon, end_on_truncation=end_on_truncation)
+    ends, options = problem.options["end_on_truncation"], problem.options
+    wrappers = Wrappers(problem.horizon, end_on_truncation=ends)
     try:
-        envs = open_environments(env, wrappers, env_kwargs=dict(env_kwargs or {}), num_envs=num_envs)
+        kwargs = dict(options["env_kwargs"] or {})
+        envs = open_environments(problem.env, wrappers, env_kwargs=kwargs, num_envs=options["num_envs"])
         acting = differentiable_policy(policy, envs.observation_space, envs.action_space)
     except BaseException:
         wrappers.restore()
         raise
-    return EnvironmentsSimulator(envs, acting, horizon, end_on_truncation=end_on_truncation), acting
+    settings = dict(end_on_truncation=ends, reseed=options["reseed"])
+    return EnvironmentsSimulator(envs, acting, problem.horizon, **settings), acting
 
 
 def _critic(critic: Any, policy: DifferentiablePolicy) -> Critic | None:
@@ -299,20 +285,18 @@ def _estimate(
     policy: DifferentiablePolicy,
     critic: Critic | None,
     entropy: int,
-    projections: int,
-    baseline: str | None,
-    progress: bool | None,
+    options: GradientOptions,
 ) -> dict[str, Any]:
     """Spends the budget; returns the fields of a :class:`Gradient` that follow from what was collected."""
     from rido.gradients.gpomdp import Gpomdp, random_directions
 
     generator = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(_DIRECTION_STREAM,)))
-    directions = random_directions(policy.size, projections, generator)
+    directions = random_directions(policy.size, options["projections"], generator)
     horizon, gamma, division = strategy.horizon, strategy.gamma, strategy.division
     estimator = Gpomdp(policy, horizon=horizon, gamma=gamma, directions=directions, critic=critic)
     strategy.set_objective(estimator.metric)
     baselines, trajectories = None, 0
-    with Progress(strategy.budget, shown=progress) as bar:
+    with Progress(strategy.budget, shown=options["progress"]) as bar:
         while (schedule := strategy.ask()) is not None:
             lengths, teams = (each[: schedule.trajectories] for each in strategy.planned)
             try:
@@ -322,7 +306,7 @@ def _estimate(
             trajectories += lengths.size
             bar.advance(observed.trajectories.transitions)
             batch = estimator.add(observed, teams)
-            if baseline is None:
+            if options["baseline"] is None:
                 strategy.tell(batch)
             else:
                 baselines = estimator.baselines(division)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from rido.paper.domains import Source, rewards_of
-from rido.paper.errors import mean_counts, mean_square, short
-from rido.paper.many import many_rido
+from rido.paper.errors import mean_counts, mean_square, run_rido, short
 from rido.study.compare import Bank
 
 BETAS = (1.0, 1.1, 5.0, 10.0, 20.0, 100.0, 1000.0)
@@ -28,7 +27,7 @@ def ablate(source: Source, budget: int, beta: float, batch: int, runs: int) -> d
     rewards, _ = rewards_of(source)
     bank = Bank(rewards, gamma=1.0)
     seed = zlib.crc32(f"{source.domain.name} {budget}".encode())
-    values, counts = many_rido(rewards, budget=budget, gamma=1.0, batch=batch, beta=beta, runs=runs, seed=seed)
+    values, counts = run_rido(bank, runs, seed, budget=budget, batch=batch, beta=beta)
     variances = np.sum(bank.weights / counts, axis=1)
     return {
         **mean_square(values - bank.truth),

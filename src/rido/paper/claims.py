@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -109,12 +109,12 @@ def distance(one: Array, other: Array) -> float:
 
 def check_claims(results: Mapping[str, Results]) -> list[Claim]:
     """Returns the claims of all sections that have results."""
-    checks: Mapping[str, Callable[[Results], list[Claim]]] = {
-        "main": _main,
+    checks: Mapping[str, Callable[[Results], Iterable[Claim]]] = {
+        "main": lambda section: _errors(section, "main", ("pendulum", "lqg", "navigation", "ant")),
         "schedules": _schedules,
         "beta": _beta,
         "batch": _batch,
-        "additional": _additional,
+        "additional": lambda section: _errors(section, "additional", ("swimmer", "reacher", "halfcheetah")),
         "theory": _theory,
         "runtime": _runtime,
     }
@@ -161,42 +161,46 @@ def _over_oracle(cells: Sequence[Results], name: str) -> float:
     return math.exp(float(np.mean([math.log(cell["strategies"][name]["relative_variance"]) for cell in cells])))
 
 
-def _main(section: Results) -> list[Claim]:
-    claims = [
-        Claim(
-            "main",
-            "Navigation: RIDO reaches the level of the uniform strategy",
-            *_compare(section, "navigation", [("rido", "uniform")], "equal"),
-        ),
-        Claim(
-            "main",
+_BETTER = [("rido", "uniform"), ("rido", "robust")]
+_ERRORS: Mapping[str, Sequence[tuple[str, str, Sequence[tuple[str, str]], str, Sequence[float]]]] = {
+    "main": [
+        ("Navigation: RIDO reaches the level of the uniform strategy", "navigation", _BETTER[:1], "equal", GAMMAS),
+        (
             "Navigation: RIDO and uniform beat the robust strategy",
-            *_compare(section, "navigation", [("rido", "robust"), ("uniform", "robust")], "smaller"),
+            "navigation",
+            [("rido", "robust"), ("uniform", "robust")],
+            "smaller",
+            GAMMAS,
         ),
-    ]
-    for domain, title in (("lqg", "LQG"), ("pendulum", "Pendulum")):
-        claims.append(
-            Claim(
-                "main",
-                f"{title}: RIDO beats both the uniform and the robust strategy",
-                *_compare(section, domain, [("rido", "uniform"), ("rido", "robust")], "smaller"),
-            )
-        )
-    pairs = [("rido", "uniform"), ("rido", "robust"), ("robust", "uniform")]
-    claims += [
-        Claim(
-            "main",
+        ("LQG: RIDO beats both the uniform and the robust strategy", "lqg", _BETTER, "smaller", GAMMAS),
+        ("Pendulum: RIDO beats both the uniform and the robust strategy", "pendulum", _BETTER, "smaller", GAMMAS),
+        (
             "Ant, gamma 0.999: no significant difference between the strategies",
-            *_compare(section, "ant", pairs, "equal", [0.999]),
+            "ant",
+            [*_BETTER, ("robust", "uniform")],
+            "equal",
+            GAMMAS[:1],
         ),
-        Claim(
-            "main",
+        (
             "Ant, gamma 0.99: the uniform strategy is worse than RIDO and robust",
-            *_compare(section, "ant", [("rido", "uniform"), ("robust", "uniform")], "smaller", [0.99]),
+            "ant",
+            [("rido", "uniform"), ("robust", "uniform")],
+            "smaller",
+            GAMMAS[1:],
         ),
-        _beyond(section, ("pendulum", "lqg", "navigation", "ant"), "main"),
-    ]
-    return claims
+    ],
+    "additional": [
+        (f"{title}: RIDO beats uniform and robust (shown, not said)", title.lower(), _BETTER, "smaller", GAMMAS)
+        for title in ("Swimmer", "Reacher", "HalfCheetah")
+    ],
+}
+"""Of each section: what the paper says of a domain, the pairs of strategies, how their errors compare, and where."""
+
+
+def _errors(section: Results, name: str, domains: Sequence[str]) -> Iterator[Claim]:
+    for text, domain, pairs, kind, gammas in _ERRORS[name]:
+        yield Claim(name, text, *_compare(section, domain, pairs, kind, gammas))
+    yield _beyond(section, domains, name)
 
 
 def _beyond(section: Results, domains: Sequence[str], name: str) -> Claim:
@@ -211,8 +215,7 @@ def _beyond(section: Results, domains: Sequence[str], name: str) -> Claim:
     return Claim(name, "(ours) the adaptive strategy is at least as good as RIDO", _all(verdicts), "; ".join(texts))
 
 
-def _schedules(section: Results) -> list[Claim]:
-    claims = []
+def _schedules(section: Results) -> Iterator[Claim]:
     for domain, title, like in (
         ("navigation", "Navigation", "uniform"),
         ("ant", "Ant", "robust"),
@@ -231,12 +234,8 @@ def _schedules(section: Results) -> list[Claim]:
             else:
                 verdicts.append("holds" if near[like] <= ALIKE else "holds in part")
             texts.append(f"at {cell['gamma']:g} {near['uniform']:.2f} from uniform, {near['robust']:.2f} from robust")
-        claims.append(
-            Claim(
-                "schedules", f"{title}: RIDO's schedule is like {like or 'neither'}", _all(verdicts), "; ".join(texts)
-            )
-        )
-    return claims
+        text = f"{title}: RIDO's schedule is like {like or 'neither'}"
+        yield Claim("schedules", text, _all(verdicts), "; ".join(texts))
 
 
 def _by(section: Results, domain: str, setting: str, budget: int) -> dict[float, Results]:
@@ -287,35 +286,20 @@ def _beta(section: Results) -> list[Claim]:
     ]
 
 
-def _batch(section: Results) -> list[Claim]:
-    claims = []
+def _batch(section: Results) -> Iterator[Claim]:
     for domain, title in (("example1", "Example 1"), ("example2", "Example 2")):
         spread = _spread(section, domain, "batch")
-        claims.append(
-            Claim(
-                "batch",
-                f"{title}: the batch size matters little",
-                "holds" if max(spread.values()) < RESOLUTION else "does not hold",
-                "largest variance over b over the smallest: "
-                + ", ".join(f"{ratio:.2f} (budget {budget:,})" for budget, ratio in spread.items()),
-            )
+        yield Claim(
+            "batch",
+            f"{title}: the batch size matters little",
+            "holds" if max(spread.values()) < RESOLUTION else "does not hold",
+            "largest variance over b over the smallest: "
+            + ", ".join(f"{ratio:.2f} (budget {budget:,})" for budget, ratio in spread.items()),
         )
-    return claims
 
 
-def _additional(section: Results) -> list[Claim]:
-    claims = []
-    for domain, title in (("swimmer", "Swimmer"), ("reacher", "Reacher"), ("halfcheetah", "HalfCheetah")):
-        verdict, numbers = _compare(section, domain, [("rido", "uniform"), ("rido", "robust")], "smaller")
-        claims.append(
-            Claim("additional", f"{title}: RIDO beats uniform and robust (shown, not said)", verdict, numbers)
-        )
-    return [*claims, _beyond(section, ("swimmer", "reacher", "halfcheetah"), "additional")]
-
-
-def _theory(section: Results) -> list[Claim]:
+def _theory(section: Results) -> Iterator[Claim]:
     cells = section["cells"]
-    claims = []
     for process in ("f_t >= 0", "some f_t < 0"):
         for beta in ("1", "theory"):
             chosen = sorted(
@@ -325,57 +309,44 @@ def _theory(section: Results) -> list[Claim]:
             decades = np.log10([cell["budget"] for cell in chosen])
             growth = np.polyfit(decades, np.log([cell["ratio"] for cell in chosen]), 1)[0]
             some = (chosen[0], chosen[len(chosen) // 2], chosen[-1])
-            claims.append(
-                Claim(
-                    "theory",
-                    f"Regret theorem, {process}, beta {beta}: the surrogate over the optimal variance stays bounded",
-                    "holds" if growth < BOUNDED else "does not hold",
-                    f"grows by {growth:+.1%} for ten times the budget; mean (95% quantile): "
-                    + ", ".join(
-                        f"{cell['ratio']:.2f} ({cell['ratio_high']:.2f}) at {cell['budget']:,}" for cell in some
-                    ),
-                )
+            yield Claim(
+                "theory",
+                f"Regret theorem, {process}, beta {beta}: the surrogate over the optimal variance stays bounded",
+                "holds" if growth < BOUNDED else "does not hold",
+                f"grows by {growth:+.1%} for ten times the budget; mean (95% quantile): "
+                + ", ".join(f"{cell['ratio']:.2f} ({cell['ratio_high']:.2f}) at {cell['budget']:,}" for cell in some),
             )
             if beta == "1":
                 budgets = np.log([cell["budget"] for cell in chosen])
                 slope = np.polyfit(budgets, np.log([cell["mse"] for cell in chosen]), 1)[0]
-                claims.append(
-                    Claim(
-                        "theory",
-                        f"Consistency, {process}: the error vanishes as the budget grows",
-                        "holds" if slope < -0.8 else "does not hold",
-                        f"MSE falls with the budget to the power {slope:.2f}",
-                    )
+                yield Claim(
+                    "theory",
+                    f"Consistency, {process}: the error vanishes as the budget grows",
+                    "holds" if slope < -0.8 else "does not hold",
+                    f"MSE falls with the budget to the power {slope:.2f}",
                 )
     growing = sorted((cell for cell in cells if cell["what"] == "predetermined"), key=lambda cell: cell["horizon"])
     first, last = growing[0], growing[-1]
     for name, text in (("uniform", "the uniform strategy"), ("robust", "the robust strategy, gamma 1")):
         values = [cell[name][-1] if name == "robust" else cell[name] for cell in growing]
-        claims.append(
-            Claim(
-                "theory",
-                f"Propositions: {text} is worse than the oracle by a factor that grows with T; RIDO is not",
-                "holds" if values[-1] > 5 * values[0] and last["rido"] < 2 * first["rido"] else "does not hold",
-                f"T = {first['horizon']} to {last['horizon']}: {values[0]:.2f} to {values[-1]:.1f}; "
-                f"RIDO {first['rido']:.2f} to {last['rido']:.2f}",
-            )
+        yield Claim(
+            "theory",
+            f"Propositions: {text} is worse than the oracle by a factor that grows with T; RIDO is not",
+            "holds" if values[-1] > 5 * values[0] and last["rido"] < 2 * first["rido"] else "does not hold",
+            f"T = {first['horizon']} to {last['horizon']}: {values[0]:.2f} to {values[-1]:.1f}; "
+            f"RIDO {first['rido']:.2f} to {last['rido']:.2f}",
         )
-    return claims
 
 
-def _runtime(section: Results) -> list[Claim]:
-    claims = []
+def _runtime(section: Results) -> Iterator[Claim]:
     for cell in section["cells"]:
         paper = PAPER_SECONDS[cell["domain"]][(cell["budget"], cell["batch"])]
         solver = f", planned by CVXPY {cell['rido, CVXPY']['ratio']:.2f}" if "rido, CVXPY" in cell else ""
         ratio = cell["rido"]["ratio"]
-        claims.append(
-            Claim(
-                "runtime",
-                f"{cell['domain']}, budget {cell['budget']:,}, b = {cell['batch']:,}: RIDO takes comparable time "
-                f"({paper[0]} s against {paper[1]} s, a factor of {paper[0] / paper[1]:.2f})",
-                "holds" if ratio <= 2 else "does not hold",
-                f"time over uniform's: RIDO {ratio:.2f}{solver}, robust {cell['robust']['ratio']:.2f}",
-            )
+        yield Claim(
+            "runtime",
+            f"{cell['domain']}, budget {cell['budget']:,}, b = {cell['batch']:,}: RIDO takes comparable time "
+            f"({paper[0]} s against {paper[1]} s, a factor of {paper[0] / paper[1]:.2f})",
+            "holds" if ratio <= 2 else "does not hold",
+            f"time over uniform's: RIDO {ratio:.2f}{solver}, robust {cell['robust']['ratio']:.2f}",
         )
-    return claims

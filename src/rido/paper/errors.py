@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rido.paper.domains import Source, rewards_of, world_of
 from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
-from rido.study.compare import Bank, Comparison, compare, standard_error
+from rido.study.compare import Bank, StrategyResult, compare, standard_error
 
 Array = NDArray[np.float64]
 
@@ -51,8 +51,18 @@ def compare_strategies(source: Source, gamma: float, budget: int, runs: int) -> 
         "truth": comparison.truth,
         "weights": comparison.weights.tolist(),
         "oracle_variance": comparison.oracle_variance,
-        "strategies": {name: _numbers(comparison, name) for name in strategies},
+        "strategies": {result.name: _numbers(result) for result in comparison.results},
     }
+
+
+def run_rido(bank: Bank, runs: int, seed: int, **settings: Any) -> tuple[Array, NDArray[np.int64]]:
+    """Runs the paper's Algorithm 1 many times on a bank; returns the value of each run and its samples of each step."""
+    estimates = []
+    for run in range(runs):
+        strategy = Rido(horizon=bank.horizon, gamma=bank.gamma, **settings)
+        bank.run(strategy, np.random.default_rng([seed, run]))
+        estimates.append(strategy.estimate())
+    return np.array([each.value for each in estimates]), np.array([each.schedule.counts for each in estimates])
 
 
 def evaluate_with_critic(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
@@ -104,21 +114,13 @@ def short(values: Array) -> list[float]:
     return [float(f"{value:.6g}") for value in values]
 
 
-def _numbers(comparison: Comparison, name: str) -> dict[str, Any]:
-    result = comparison[name]
+def _numbers(result: StrategyResult) -> dict[str, Any]:
+    numbers = ("mse", "relative_variance", "relative_variance_error", "bias", "coverage", "transitions")
+    arrays = ("errors", "counts", "counts_low", "counts_high")
     return {
-        "mse": result.mse,
-        "mse_low": result.mse_interval[0],
-        "mse_high": result.mse_interval[1],
-        "relative_variance": result.relative_variance,
-        "relative_variance_error": result.relative_variance_error,
-        "bias": result.bias,
-        "coverage": result.coverage,
-        "transitions": result.transitions,
-        "errors": short(result.errors),
-        "counts": short(result.counts),
-        "counts_low": short(result.counts_low),
-        "counts_high": short(result.counts_high),
+        **dict(zip(("mse_low", "mse_high"), result.mse_interval, strict=True)),
+        **{name: getattr(result, name) for name in numbers},
+        **{name: short(getattr(result, name)) for name in arrays},
     }
 
 

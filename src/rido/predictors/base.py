@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.core.trajectories import Trajectories, positions
 from rido.policies.base import Policy, ValueFunction
 from rido.policies.functions import function_name
@@ -174,7 +175,8 @@ def signal_of_values(values: Floats, trajectories: Trajectories, *, gamma: float
     taken = positions(trajectories.lengths) < np.repeat(trajectories.steps, trajectories.lengths)
     flat = np.zeros(trajectories.flat.size)
     flat[taken] = trajectories.flat[taken] + gamma * values[1:][before_step[:-1]] - values[before_step]
-    return Signal(Trajectories(flat, trajectories.lengths, trajectories.steps), values[ends - trajectories.steps - 1])
+    residuals = Trajectories.of_checked(flat, trajectories.lengths, trajectories.steps)
+    return Signal(residuals, values[ends - trajectories.steps - 1])
 
 
 def steps_to_go(trajectories: Trajectories, terminated: NDArray[np.bool_], horizon: int) -> Steps:
@@ -186,8 +188,8 @@ def steps_to_go(trajectories: Trajectories, terminated: NDArray[np.bool_], horiz
 
 
 def value(critic: Critic, observations: Any, steps_to_go: Steps) -> Floats:
-    """Compute a critic's values, checked to be finite."""
+    """Compute a critic's values, checked to be finite and not extreme."""
     values = critic(observations, steps_to_go)
-    if not np.isfinite(values).all():
-        raise ValueError(f"critic must return finite values, got {values[~np.isfinite(values)][0]}")
+    if (place := checks.first_beyond(values, checks.LARGEST_RETURN)) is not None:
+        raise checks.beyond("values of the critic", float(values[place]), limit=checks.LARGEST_RETURN)
     return values

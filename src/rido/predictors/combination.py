@@ -19,10 +19,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.allocation import pool
-from rido.core.moments import Moments, rescale, union
+from rido.core.allocation import pool, unit_of
+from rido.core.moments import Moments, union
 from rido.core.reward_moments import RewardMoments
-from rido.core.scaling import scaled
 from rido.core.trajectories import Trajectories
 from rido.predictors.base import Floats
 
@@ -39,7 +38,7 @@ _LARGEST = 2.0  # coefficient
 def residuals(rewards: Trajectories, differences: Sequence[Trajectories], coefficients: Floats) -> Trajectories:
     """The residuals of a combination, given those of its value functions where all rewards are 0."""
     flat = rewards.flat + sum(c * part.flat for c, part in zip(coefficients, differences, strict=True))
-    return Trajectories(flat, rewards.lengths, rewards.steps)
+    return Trajectories.of_checked(flat, rewards.lengths, rewards.steps)
 
 
 class Signals:
@@ -62,7 +61,7 @@ class Signals:
         for i, j in itertools.combinations_with_replacement(range(self.size), 2):
             flat = parts[i] if i == j else parts[i] + parts[j]
             self.moments[i, j] = RewardMoments(horizon, gamma=gamma)
-            self.moments[i, j].update(Trajectories(flat, rewards.lengths, rewards.steps))
+            self.moments[i, j].update(Trajectories.of_checked(flat, rewards.lengths, rewards.steps))
 
 
 def choose(
@@ -92,9 +91,9 @@ def choose(
     size = teams[0].size
     together = {key: union([team.moments[key] for team in teams], same_means=False) for key in teams[0].moments}
     full = int(together[0, 0].counts[-1])
-    weights, unit = _quadratic(together, size, max(2, min(_FOLDS, full)))
+    weights = _quadratic(together, size, max(2, min(_FOLDS, full)))
     costs = np.maximum(together[0, 0].survival, 1 / (together[0, 0].counts + 1))
-    spreads = [np.atleast_2d(np.cov(scaled(team.starts, -unit))) for team in teams if team.starts.shape[1] > 1]
+    spreads = [np.atleast_2d(np.cov(team.starts)) for team in teams if team.starts.shape[1] > 1]
     starts = np.mean(spreads or [np.zeros((size - 1, size - 1))], axis=0) / resets
     # The estimate is the mean of K teams: its variance is the sum of f_t / n_t with these n_t.
     effective = len(counts) ** 2 / np.sum([1 / one for one in counts], axis=0)
@@ -114,6 +113,7 @@ def choose(
         for place, subset in enumerate(subsets):
             coefficients, planned = _improve(others, plan, starts, subset, rounds[place])
             scores[fold, place] = _variance(weights[fold] * number, planned, starts, coefficients)
+    scores /= unit_of(float(np.abs(scores).max()))
     gains = scores - scores[:, [base]]
     bounds = gains.mean(axis=0) + _MARGIN * gains.std(axis=0, ddof=1) / np.sqrt(number)
     best = int(bounds.argmin())
@@ -126,14 +126,13 @@ def choose(
     return _improve(total, plan, starts, subsets[best], rounds[best])[0][1:]
 
 
-def _quadratic(moments: dict[tuple[int, int], Moments], size: int, folds: int) -> tuple[Floats, int]:
-    """Weights f_t by fold as quadratic forms, shape (folds, size, size, horizon), and the exponent of their unit."""
-    parts, unit = rescale(*moments.values())
-    found = {key: part.weights_by_fold(folds) for key, part in zip(moments, parts, strict=True)}
-    forms = np.empty((folds, size, size, parts[0].horizon))
+def _quadratic(moments: dict[tuple[int, int], Moments], size: int, folds: int) -> Floats:
+    """Weights f_t by fold as quadratic forms, shape (folds, size, size, horizon)."""
+    found = {key: part.weights_by_fold(folds) for key, part in moments.items()}
+    forms = np.empty((folds, size, size, moments[0, 0].horizon))
     for (i, j), weights in found.items():
         forms[:, i, j] = forms[:, j, i] = weights if i == j else (weights - found[i, i] - found[j, j]) / 2
-    return forms, unit
+    return forms
 
 
 def _improve(

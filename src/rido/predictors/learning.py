@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.reward_moments import RewardMoments
-from rido.core.scaling import excess_exponent, scaled
 from rido.core.trajectories import Trajectories, concatenate
 from rido.predictors.base import Critic, Floats, Steps, signal_of_values
 from rido.predictors.combination import Signals, choose, residuals
@@ -68,12 +67,11 @@ class Learner:
         self._bases: list[Basis] = []
         self._coefficients: list[list[Floats]] = []  # by team and length scale
         self._shares: list[Floats] = []  # of each value function in a team's critic
-        self._unit = self._rows = self._fitted_rows = 0
+        self._rows = self._fitted_rows = 0
 
     def add(self, sample: Sample, groups: NDArray[np.int64]) -> None:
         """Takes in trajectories, given the group of each."""
         if not self._bases:
-            self._unit = excess_exponent(float(np.abs(sample.trajectories.flat).max()))
             settings: dict[str, Any] = dict(horizon=self._horizon, gamma=self._gamma)
             self._bases = [
                 Basis(sample, scale, agent_value=self._extractor.agent is not None, **settings) for scale in _SCALES
@@ -83,7 +81,7 @@ class Learner:
             self._samples[group].append(part)
             if self._rows <= _MOST_ROWS:
                 team = group // self._members
-                new = [Normal.of(basis, part, self._unit) for basis in self._bases]
+                new = [Normal.of(basis, part) for basis in self._bases]
                 old = self._sums[team]
                 self._sums[team] = [a + b for a, b in zip(old, new, strict=True)] if old else new
         self._rows += len(sample.features)
@@ -156,7 +154,7 @@ class Learner:
             mean = np.mean(
                 [s[-len(_SCALES) + place] * c[place] for s, c in zip(shares, self._coefficients, strict=True)], axis=0
             )
-            total += scaled(basis.value(mean, features, steps_to_go), self._unit)
+            total += basis.value(mean, features, steps_to_go)
         if self._extractor.agent is not None:
             total += shares[:, 0].mean() * self._extractor.agent.shorten(features[:, -1], steps_to_go)
         return total
@@ -217,7 +215,7 @@ class Learner:
         if self._extractor.agent is not None:
             functions.append(self._extractor.agent.shorten(features[:, -1], steps))
         for basis, coefficients in zip(self._bases, self._coefficients[team], strict=True):
-            functions.append(scaled(basis.value(coefficients, features, steps), self._unit))
+            functions.append(basis.value(coefficients, features, steps))
         found = np.zeros((len(functions), to_go.size))
         found[:, alive] = functions
         return list(found)

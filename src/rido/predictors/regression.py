@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.scaling import scaled
 from rido.predictors.base import Floats, Steps
 from rido.predictors.features import Sample
 
@@ -107,13 +106,13 @@ class Normal:
     weights: Floats
 
     @classmethod
-    def of(cls, basis: Basis, sample: Sample, unit: int) -> Normal:
-        """The sums over the trajectories of a sample, with rewards in units of 2^unit."""
+    def of(cls, basis: Basis, sample: Sample) -> Normal:
+        """The sums over the trajectories of a sample."""
         size, batch = basis.free.size, sample.trajectories
         total = cls(
             np.zeros((size, size)), np.zeros((size, size)), np.zeros((2, size)), np.zeros((size, size)), np.zeros(2)
         )
-        to_go, returns = sample.to_go(basis.horizon), scaled(_returns(sample, basis.gamma), -unit)
+        to_go, returns = sample.to_go(basis.horizon), _returns(sample, basis.gamma)
         ends = np.cumsum(batch.steps + 1)
         whole = (batch.lengths == basis.horizon) | sample.terminated
         per_slab = max(1, _SLAB // (basis.horizon + 1))
@@ -184,9 +183,8 @@ def fit(parts: Sequence[Normal], free: Truths) -> Floats:
     for place, part in enumerate(parts):
         first, *more = (other for at, other in enumerate(parts) if at != place)
         rest = sum(more, first)
-        with np.errstate(over="ignore", invalid="ignore"):  # rewards far larger than those of the first sample
-            errors += [part.error(solved) for solved in rest.solve(free, *_PENALTIES)]
-    return together.solve(free, _PENALTIES[int(np.nan_to_num(errors, nan=np.inf).argmin())])[0]
+        errors += [part.error(solved) for solved in rest.solve(free, *_PENALTIES)]
+    return together.solve(free, _PENALTIES[int(errors.argmin())])[0]
 
 
 def _returns(sample: Sample, gamma: float) -> Floats:

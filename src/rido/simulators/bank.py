@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
-from rido.core.trajectories import Trajectories
+from rido.core.trajectories import Trajectories, positions
 from rido.simulators.base import Capabilities, Observed
 
 
@@ -64,11 +64,17 @@ class BankSimulator:
         """Returns the expected discounted return of a trajectory drawn from the bank."""
         return float(self.rewards.mean(axis=0) @ checks.discount("gamma", gamma) ** np.arange(self.rewards.shape[1]))
 
+    def beginnings(self, rows: NDArray[np.int64], lengths: NDArray[np.int64]) -> Trajectories:
+        """Returns the first steps of rows, as many as each trajectory is long."""
+        flat = self.rewards.ravel()[np.repeat(rows * self.rewards.shape[1], lengths) + positions(lengths)]
+        return Trajectories.of_checked(flat, lengths, np.minimum(self.steps[rows], lengths))
+
     def rollout(self, lengths: ArrayLike, seeds: Sequence[int]) -> Trajectories:
         """Returns the beginnings of the rows that the seeds pick."""
-        lengths, rows = checks.counts("lengths", lengths), self._rows(seeds)
-        planned = np.arange(self.rewards.shape[1]) < lengths[:, None]
-        return Trajectories(self.rewards[rows][planned], lengths, np.minimum(self.steps[rows], lengths))
+        lengths, horizon = checks.counts("lengths", lengths).copy(), self.rewards.shape[1]
+        if not 1 <= lengths.min() <= lengths.max() <= horizon:
+            raise ValueError(f"lengths must be from 1 to the horizon {horizon}, got {lengths!r:.80}")
+        return self.beginnings(self._rows(seeds), lengths)
 
     def observe(self, lengths: ArrayLike, seeds: Sequence[int]) -> Observed:
         """Returns the beginnings of the rows that the seeds pick, with their observations."""

@@ -6,12 +6,12 @@ import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Unpack
 
 import gymnasium as gym
 import numpy as np
 
-from rido.core import checks
+from rido.core.options import Option, declares, takes
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, TakesBatchesError, one_action
 from rido.policies.observations import stack_alike
@@ -21,6 +21,7 @@ from rido.simulators.base import narrow_seed
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.factory import import_environment, is_in_jax, is_simulator
 from rido.simulators.opening import open_environments
+from rido.simulators.options import ArgumentOptions, PolicyOptions
 from rido.simulators.protocol import RefusedError, SlotError, check_observation, check_result, slot_error
 from rido.simulators.rehearsal import Rehearsal, can_pair, close, first_observations, rehearse, remembers
 from rido.simulators.repeatability import GlobalState
@@ -100,16 +101,19 @@ class _Episode:
     step_seconds: float = 0.0
 
 
-@checks.checked()
-def check(
-    env: Any,
-    policy: Any = "random",
-    *,
-    env_kwargs: Mapping[str, Any] | None = None,
-    deterministic: bool = True,
-    trust: bool = False,
-    seed: int = 0,
-) -> Check:
+@declares
+class CheckOptions(ArgumentOptions, PolicyOptions, total=False):
+    """Options of check().
+
+    Args:
+        seed: of the episodes.
+    """
+
+    seed: Annotated[int, Option(0)]
+
+
+@takes(CheckOptions)
+def check(env: Any, policy: Any = "random", **options: Unpack[CheckOptions]) -> Check:
     """Tries an environment and a policy for what makes numbers wrong: shared state, copied noise, memories and more.
 
     It takes a few hundred steps, and says for each question what it found.
@@ -117,10 +121,6 @@ def check(
     Args:
         env: as in :func:`rido.evaluate`: an id, a function that makes an environment, an environment or a VectorEnv.
         policy: as in :func:`rido.evaluate`.
-        env_kwargs: arguments of the environment, with an id.
-        deterministic: whether an agent takes its most likely action or samples one.
-        trust: whether an agent's files may run code when they are loaded.
-        seed: of the episodes.
 
     Example:
         >>> check("CartPole-v1", lambda observation: int(observation[2] > 0)).ok
@@ -133,13 +133,13 @@ def check(
     asked = _Questions()
     wrappers = Wrappers(1, end_on_truncation=True)  # time limits stay as they are
     try:
-        envs = open_environments(env, wrappers, env_kwargs=dict(env_kwargs or {}), num_envs=2)
+        envs = open_environments(env, wrappers, env_kwargs=dict(options["env_kwargs"] or {}), num_envs=2)
     except ValueError as error:
         return Check(name, str(policy), (Answer("opening", "found", str(error)),), 0)
     try:
-        spaces = dict(observation_space=envs.observation_space, action_space=envs.action_space)
-        acting = resolve_policy(policy, **spaces, deterministic=deterministic, trust=trust)
-        asked.run(envs, acting, seed)
+        spaces: dict[str, Any] = dict(observation_space=envs.observation_space, action_space=envs.action_space)
+        acting = resolve_policy(policy, **spaces, deterministic=options["deterministic"], trust=options["trust"])
+        asked.run(envs, acting, options["seed"])
     finally:
         envs.close()
     return Check(name, acting.name, tuple(asked.answers), asked.transitions)

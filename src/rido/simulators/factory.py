@@ -6,12 +6,10 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from rido.core import checks
 from rido.simulators.base import Simulator
+from rido.simulators.options import SimulatorName
 
-SimulatorName = Literal["gymnasium", "workers", "envpool", "ray", "jax"]
 EnvironmentKind = Literal["id", "jax", "gymnax", "brax", "gymnasium", "other"]
 """An id, an environment in JAX or Gymnasium (a VectorEnv included), or something else, such as a function."""
 
@@ -28,19 +26,6 @@ _INSTEAD_OF_WORKERS = {
     "ray": "simulator=partial(RaySimulator, num_actors=...) says how many actors there are",
     "jax": "it uses the whole device",
 }
-# Arguments of evaluate() that a user's own simulator does not need: the only value allowed, and what to do instead.
-_UNUSED = {
-    "policy": (None, "it acts by itself"),
-    "env_kwargs": (None, "make the simulator with them"),
-    "num_envs": (None, "set the simulator's attribute num_envs"),
-    "workers": (1, "let its rollout() use several processes"),
-    "simulator": (None, "leave it out"),
-    "step_timeout": (None, "let its rollout() raise where a step takes too long"),
-    "deterministic": (True, "make the simulator act as it should"),
-    "end_on_truncation": (False, "let its rollout() end trajectories there"),
-    "reseed": (True, "let its rollout() decide on seeds"),
-    "components": (None, "name them in its attribute components"),
-}
 
 
 def horizon_for(gamma: float, tolerance: float = 1e-3) -> int:
@@ -56,26 +41,6 @@ def horizon_for(gamma: float, tolerance: float = 1e-3) -> int:
             "horizon must be given where gamma is 1 and the environment has no time limit: the most steps of an episode"
         )
     return max(1, math.ceil(math.log(checks.probability("tolerance", tolerance)) / math.log(gamma)))
-
-
-def resolve_environment(
-    env: Any,
-    horizon: int | None,
-    gamma: float,
-    *,
-    env_kwargs: Mapping[str, Any] | None = None,
-    simulator: SimulatorName | Callable[..., Simulator] | None = None,
-    end_on_truncation: bool = False,
-    reseed: bool = True,
-) -> tuple[Any, SimulatorName | Callable[..., Simulator] | None, int]:
-    """Returns environment, simulator and horizon, as evaluations, comparisons, suites and studies understand them."""
-    if simulator != "jax":
-        env = import_environment(env)
-    if simulator is None and is_in_jax(env):
-        simulator = "jax"
-    if simulator == "jax":
-        refuse_in_jax(end_on_truncation=end_on_truncation, reseed=reseed)
-    return env, simulator, resolve_horizon(env, horizon, gamma, env_kwargs=env_kwargs, simulator=simulator)
 
 
 def resolve_horizon(
@@ -125,34 +90,40 @@ def _time_limit(env: Any, env_kwargs: Mapping[str, Any], simulator: Any) -> int 
     return limit
 
 
-def simulator_kind(
-    simulator: str | Callable[..., Simulator] | None, workers: int, step_timeout: float | None = None
-) -> Callable[..., Simulator]:
-    """Returns the class of the named simulator; if none is named, the one for this number of workers.
+def check_simulator(
+    simulator: str | Callable[..., Simulator] | None, workers: int, step_timeout: float | None
+) -> str | Callable[..., Simulator]:
+    """Returns what is to collect if these go together; if no simulator is named, the one for this number of workers.
 
     A step that does not return can be ended with its process only, so a step timeout needs workers, if only one.
     """
-    workers = checks.integer("workers", workers, least=1)
     if simulator is None:
-        simulator = "gymnasium" if workers == 1 and step_timeout is None else "workers"
-    timeout = {} if step_timeout is None else {"timeout": checks.positive("step_timeout", step_timeout)}
-    if step_timeout is not None and isinstance(simulator, str) and simulator not in ("workers", "ray"):
-        raise ValueError(
-            f"step_timeout must be None with simulator {simulator!r}, which nothing can interrupt, got {step_timeout}"
-        )
+        return "gymnasium" if workers == 1 and step_timeout is None else "workers"
     if callable(simulator):
         named = "a function that makes a simulator"
         instead = "give the function the number, as in partial(RaySimulator, num_actors=...)"
     else:
         checks.choice("simulator", simulator, get_args(SimulatorName))
         named, instead = f"simulator {simulator!r}", _INSTEAD_OF_WORKERS.get(simulator, "")
+        if step_timeout is not None and simulator not in ("workers", "ray"):
+            raise ValueError(f"step_timeout must be None with {named}, which nothing can interrupt, got {step_timeout}")
     if workers != 1 and simulator != "workers":
         raise ValueError(f"workers must be 1 with {named}, got {workers}: {instead}")
-    if callable(simulator):
-        return partial(_make, simulator, **timeout)
+    return simulator
+
+
+def simulator_kind(
+    simulator: str | Callable[..., Simulator] | None, workers: int, step_timeout: float | None = None
+) -> Callable[..., Simulator]:
+    """Returns what makes a simulator of an environment and a policy; see :func:`check_simulator`."""
+    simulator = check_simulator(simulator, workers, step_timeout)
+    settings: dict[str, Any] = {} if step_timeout is None else {"timeout": step_timeout}
+    if not isinstance(simulator, str):
+        return partial(_make, simulator, **settings)
+    if simulator == "workers":
+        settings["workers"] = workers
     module, _, name = _CLASSES[simulator].partition(":")
-    kind: Callable[..., Simulator] = getattr(import_module(module), name)
-    return partial(kind, workers=workers, **timeout) if simulator == "workers" else partial(kind, **timeout)
+    return partial(getattr(import_module(module), name), **settings)
 
 
 def _make(simulator: Callable[..., Simulator], env: Any, policy: Any, **settings: Any) -> Simulator:
@@ -161,25 +132,6 @@ def _make(simulator: Callable[..., Simulator], env: Any, policy: Any, **settings
     if not is_simulator(made):
         raise ValueError(f"simulator must make an object with a method rollout(), got {checks.shown(made)}")
     return made
-
-
-def simulator_maker(
-    env: Any,
-    simulator: SimulatorName | Callable[..., Simulator] | None,
-    *,
-    workers: int,
-    step_timeout: float | None,
-    trust: bool,
-    end_on_truncation: bool = False,
-    reseed: bool = True,
-    **settings: Any,
-) -> Callable[[Any], Simulator]:
-    """Returns what makes the simulator of a policy; ``settings`` are further arguments of the simulator."""
-    # Simulators of the user's own need not know these.
-    settings |= {"trust": True} if trust else {}
-    settings |= {"end_on_truncation": True} if end_on_truncation else {}
-    settings |= {} if reseed else {"reseed": False}
-    return partial(simulator_kind(simulator, workers, step_timeout), env, **settings)
 
 
 def switches_policies(simulator: str | Callable[..., Simulator] | None) -> bool:
@@ -216,26 +168,6 @@ def import_environment(env: Any) -> Any:
 def is_simulator(env: Any) -> bool:
     """Returns whether the user passed a simulator instead of an environment."""
     return callable(getattr(env, "rollout", None))
-
-
-def refuse_ignored(**arguments: Any) -> None:
-    """Raises if an argument of evaluate() would be ignored because the user passed a simulator."""
-    for name, value in arguments.items():
-        default, instead = _UNUSED[name]
-        same = value is default or (isinstance(value, (int, np.integer)) and value == default)
-        if not same and not (isinstance(value, Mapping) and not value):
-            raise ValueError(f"{name} must be {default} with a simulator of your own, got {value!r:.80}: {instead}")
-
-
-def refuse_in_jax(*, end_on_truncation: bool, reseed: bool) -> None:
-    """Raises if an argument of evaluate() means nothing for environments in JAX."""
-    if end_on_truncation:
-        raise ValueError(
-            "end_on_truncation must be False with simulator 'jax', whose environments are not truncated: the time "
-            "limit as the horizon gives whole episodes"
-        )
-    if not reseed:
-        raise ValueError("reseed must be True with simulator 'jax', where seeding costs nothing")
 
 
 def environment_kind(env: Any) -> EnvironmentKind:

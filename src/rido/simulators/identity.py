@@ -17,22 +17,6 @@ def environment_name(env: Any) -> str:
     return str(getattr(getattr(env, "spec", None), "id", own))
 
 
-def identities(env: Any, simulator: Any) -> dict[str, str]:
-    """Returns the fingerprints by which a run file recognises its run.
-
-    Args:
-        env: the first argument of evaluate().
-        simulator: the simulator that runs it; the same object if the user passed a simulator.
-    """
-    if simulator is env:
-        return {"simulator_fingerprint": identify("simulator", env)}
-    return {
-        "simulator": engine(simulator),
-        "policy_fingerprint": identify("policy", describe(simulator).load_policy()),
-        "environment_fingerprint": environment_fingerprint(env),
-    }
-
-
 def engine(simulator: Any) -> str:
     """Returns the name by which a run file knows what simulates; see :class:`rido.simulators.base.Capabilities`."""
     return describe(simulator).engine or type(simulator).__qualname__

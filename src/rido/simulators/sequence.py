@@ -6,7 +6,6 @@ The policy gets the very observations that the environment returned, and the env
 from __future__ import annotations
 
 import copy
-import math
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import repeat
@@ -16,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.core.trajectories import Trajectories, starts_of
 from rido.policies.base import Policy
 from rido.policies.functions import TakesBatchesError, one_action
@@ -143,15 +143,17 @@ class SequentialRollout:
         return ended
 
     def check(self) -> None:
-        """Raises where a reward is not finite."""
+        """Raises where a reward is not finite, or extreme."""
         rewards = self._array()
-        if math.isfinite(rewards.sum()) or np.isfinite(rewards).all():
+        if (place := checks.first_beyond(rewards)) is None:
             return
-        first, *column = np.argwhere(~np.isfinite(rewards))[0].tolist()
+        first, *column = place
         name = f"component {self._reader.names[column[0]]!r}" if self._reader is not None else "reward"
         ends = np.cumsum([0, *self._counts])
         row = int(np.searchsorted(ends[1:], first, side="right"))
-        reason = f"the {name} is {rewards[(first, *column)]}"
+        reason = f"the {name} is {rewards[place]}"
+        if np.isfinite(rewards[place]):
+            reason += ", which is not below 1e100 in size: rescale the rewards"
         raise SimulationError(row, first - int(ends[row]), int(self._seeds[row]), reason)
 
     @property

@@ -24,7 +24,6 @@ from rido.core.allocation import fill, pool
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.moments import union
-from rido.core.scaling import scaled_number
 from rido.core.summaries import SummedMoments
 from rido.strategies.base import Strategy
 from rido.strategies.division import TEAMS, Counts, Division, affordable
@@ -139,13 +138,13 @@ class Adaptive(Strategy):
         """Returns by what factor unseen events behind cuts may widen the error of a component."""
         division, counts = self.division, [team for team in self._team_counts() if team[-1]]
         even = all(team[0] == team[-1] for team in counts)
-        if even or division.replicated or not 0 < estimate.standard_error < math.inf:
+        if even or division.replicated or not 0 < estimate.standard_error**2 < math.inf:
             return 1.0
         lesson = learn(
             union(self._groups_of_component(component), same_means=not division.cross_fitted), settings=self.settings
         )
         added = self.settings.doubt * sum(lesson.unseen_variance(team) for team in counts) / len(counts) ** 2
-        return math.sqrt(1 + added / scaled_number(estimate.standard_error, -lesson.unit) ** 2)
+        return math.sqrt(1 + added / estimate.standard_error**2)
 
     def forecast(self, width: float | None = None) -> int:
         """Returns about how many transitions it takes until the 95% interval is this much to either side.
@@ -163,9 +162,10 @@ class Adaptive(Strategy):
             return self.spent
         if estimate.nothing_varied:  # the width falls with the number of full-length trajectories
             return self.budget if math.isinf(reached) else math.ceil(min(self.spent * reached / width, _ENDLESS))
-        if self._metric == "scaled":  # lessons are about other units than those of the leading component
-            return math.ceil(min(self.spent * max((reached / width) ** 2, 1 + 1 / self.spent), _ENDLESS))
         spread = float(np.mean([lesson.spread for lesson in self._learn()]))
+        if self._metric == "scaled" or not spread:  # not in units of the leading component, or squares underflow
+            longer = min(reached / width, math.sqrt(_ENDLESS)) ** 2
+            return math.ceil(min(self.spent * max(longer, 1 + 1 / self.spent), _ENDLESS))
         return max(self.spent + 1, math.ceil(min(_NORMAL * spread / width, math.sqrt(_ENDLESS)) ** 2))
 
     def _plan(self, left: int) -> list[Counts]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rido.core.allocation import Array, tail_sums
 from rido.core.estimate import Estimate
-from rido.core.moments import Moments, rescale, union
+from rido.core.moments import Moments, union
 from rido.core.schedule import Schedule
 from rido.core.trajectories import positions
 
@@ -118,12 +118,11 @@ class Division:
         expected = np.zeros_like(found)
         teams = self.others(index, groups)
         for team in teams:
-            scaled, _ = rescale(*team, union(team))
-            *members, together = scaled
-            tails = np.array([tail_sums(member.discounts * member.means) for member in members])
+            together = union(team)
+            tails = np.array([tail_sums(member.discounts * member.means) for member in team])
             found += together.over_components(tails.var(axis=0, ddof=1))
             weights = together.weights()
-            expected += np.mean([tail_sums(weights / member.counts) for member in members], axis=0)
+            expected += np.mean([tail_sums(weights / member.counts) for member in team], axis=0)
         shares = np.divide(found, expected, out=np.ones_like(found), where=expected > 0)
         freedom = len(teams) * (self.members - 1)
         bounds: Array = np.clip(shares * freedom / chdtri(freedom, 1 - _DOUBT), _LEAST_GAIN, 1.0)

@@ -34,13 +34,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.allocation import Array, pool, tail_sums
-from rido.core.moments import Moments, rescale
-from rido.core.scaling import scaled_number
+from rido.core.allocation import Array, pool, tail_sums, unit_of
+from rido.core.moments import Moments
 from rido.strategies.settings import AdaptiveSettings
 
 _FREE = 1e-9  # price in transitions of a step that no trajectory reached; plans need a price above 0
 _NORMAL = 2.0  # relative variance of the variance of normal returns, times the trajectories: no sign of rare events
+_SMALLEST = 1e-280  # variances below this have too few digits to plan with
 _CONSTANT = 1e-9  # returns did not vary if their variance is below this share of that of their rewards
 
 
@@ -49,13 +49,12 @@ class Lesson:
     """What a plan is made from.
 
     Attributes:
-        weights: f_t to plan with, in any unit.
+        weights: f_t to plan with.
         truncates: whether to truncate trajectories; if not, all have full length.
         costs: price of a sample of each step: its survival, plus the price of the reset for the first step.
         survival: transitions that a planned sample of each step is expected to take.
         gain: variance of full-length trajectories over that of the best plan of the same cost, by these weights.
-        unseen: what events that were not seen may add to v_h, in the unit of the weights.
-        unit: that unit is 2^(2 unit).
+        unseen: what events that were not seen may add to v_h.
         spread: S such that x transitions, planned with these weights, give a variance of about ``S^2 / x``.
     """
 
@@ -65,11 +64,10 @@ class Lesson:
     survival: Array
     gain: float
     unseen: Array
-    unit: int
     spread: float
 
     def unseen_variance(self, counts: NDArray[np.int64]) -> float:
-        """Returns what unseen events may add to the variance of a schedule, in the unit of the weights."""
+        """Returns what unseen events may add to the variance of a schedule."""
         thinning = np.diff(1.0 / counts)
         return float(self.unseen[1:] @ thinning)
 
@@ -89,8 +87,6 @@ def learn(
         gains: share of the variance v_h of the rewards from each step h on that low-discrepancy starts leave.
         settings: constants of the strategy.
     """
-    gamma = moments.gamma
-    (moments,), unit = rescale(moments)  # with a gamma of 1 where gamma^t underflows
     reached = int(np.count_nonzero(moments.survival))
     survival = np.maximum(moments.survival, _FREE)
     costs = survival + reset_price * (np.arange(survival.size) == 0)
@@ -100,11 +96,11 @@ def learn(
     variances = tails.sum(axis=0)
     total = max(float(variances[0]), 0.0)
     shares = np.clip(variances / total, 0.0, 1.0) if total > 0 else np.zeros_like(variances)
-    unseen = _unseen(tails, survival, float(moments.counts[0]), gamma, settings)
+    unseen = _unseen(tails, survival, float(moments.counts[0]), moments.gamma, settings)
     bounds = variances + settings.caution * _error(tails - shares * tails[:, :1]) + unseen
     bounds[0], bounds[reached:] = total, 0.0
     weights = bounds - np.append(bounds[1:], 0.0)
-    varied = total > _CONSTANT * float(moments.discounts**2 @ moments.variances)
+    varied = total > max(_CONSTANT * float(moments.discounts**2 @ moments.variances), _SMALLEST)
     pooled = pool(weights, costs)
     gain = total * float(costs.sum()) / float(costs @ np.sqrt(pooled)) ** 2 if varied else 1.0
     truncates = varied and gain > 1 / (1 - settings.least_gain)
@@ -123,8 +119,7 @@ def learn(
         survival=survival,
         gain=gain,
         unseen=np.where(np.arange(weights.size) < reached, unseen, 0.0),
-        unit=unit,
-        spread=scaled_number(math.sqrt(float(survival @ root) * variance), unit),
+        spread=math.sqrt(float(survival @ root) * variance),
     )
 
 
@@ -154,5 +149,6 @@ def _unseen(tails: Array, survival: Array, trajectories: float, gamma: float, se
 
 def _error(folds: Array) -> Array:
     """Returns the standard error of sums over folds."""
-    error: Array = math.sqrt(len(folds)) * folds.std(axis=0, ddof=1)
+    unit = unit_of(float(np.abs(folds).max()))
+    error: Array = unit * (math.sqrt(len(folds)) * (folds / unit).std(axis=0, ddof=1))
     return error

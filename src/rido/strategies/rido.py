@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.allocation import allocate, round_down_and_fill, tie_negative_tail
-from rido.core.moments import rescale
 from rido.core.schedule import Schedule
 from rido.strategies.base import Strategy
 
@@ -69,9 +68,7 @@ class Rido(Strategy):
         size = min(self.batch, left)
         if self.spent == 0:
             return Schedule.uniform(self.horizon, size)
-        low, high = self.reward_range
-        (moments,), _ = rescale(self.moments, width=high - low if self.beta > 1 else 0.0)
-        weights = moments.weights("paper", self.beta, self.reward_range)
+        weights = self.moments.weights("paper", self.beta, self.reward_range)
         minimum = 1.0 if size >= self.horizon else 0.0
         return Schedule(round_down_and_fill(self._relax(weights, size, minimum), size))
 

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from rido.core import checks
 from rido.core.allocation import allocate, fill
 from rido.core.schedule import Schedule
-from rido.core.trajectories import Trajectories, positions
+from rido.core.trajectories import Trajectories
+from rido.simulators.bank import BankSimulator
 from rido.strategies import Oracle, Strategy
 from rido.strategies.names import STRATEGIES
 from rido.study.zoo import weights as true_weights
@@ -157,7 +158,7 @@ def compare(
     )
 
 
-class Bank:
+class Bank(BankSimulator):
     """Recorded full-length trajectories as a whole population, whose expected return and weights are known exactly.
 
     Args:
@@ -166,7 +167,6 @@ class Bank:
         steps: steps after which the environment ended each trajectory; the horizon if not given.
 
     Attributes:
-        rewards: shape (trajectories, horizon), zero after each row's end.
         truth: the expected return.
         weights: the true f_t.
         survival: share of the trajectories that have not ended before each step.
@@ -174,28 +174,16 @@ class Bank:
     """
 
     def __init__(self, rewards: ArrayLike, *, gamma: float, steps: ArrayLike | None = None) -> None:
-        rewards = np.asarray(rewards, dtype=np.float64)
-        if rewards.ndim != 2 or rewards.size == 0:
-            raise ValueError(f"rewards must have shape (trajectories, horizon), got {rewards.shape}")
-        self.gamma = checks.discount("gamma", gamma)
-        self.horizon = rewards.shape[1]
-        self._steps = np.full(len(rewards), self.horizon) if steps is None else checks.counts("steps", steps)
-        if self._steps.shape != (len(rewards),) or not 1 <= self._steps.min() <= self._steps.max() <= self.horizon:
-            raise ValueError(f"steps must be from 1 to {self.horizon} for each trajectory, got {self._steps!r:.80}")
-        alive = np.arange(self.horizon) < self._steps[:, None]
-        rewards = np.where(alive, rewards, 0.0)
-        self.rewards: Array = rewards
-        self._flat = rewards.ravel()
-        self.survival: Array = alive.mean(axis=0)
+        super().__init__(rewards, steps)
+        self.gamma, self.horizon = checks.discount("gamma", gamma), self.rewards.shape[1]
+        self.survival: Array = (np.arange(self.horizon) < self.steps[:, None]).mean(axis=0)
         self.costs: Array = np.maximum(self.survival, _UNREACHED)
-        self.weights = true_weights(rewards, self.gamma)
-        self.truth = float(rewards.mean(axis=0) @ self.gamma ** np.arange(self.horizon))
+        self.weights = true_weights(self.rewards, self.gamma)
+        self.truth = self.expected_return(gamma)
 
     def draw(self, lengths: NDArray[np.int64], rng: np.random.Generator) -> Trajectories:
         """Returns trajectories of these planned lengths, each the beginning of a row drawn at random."""
-        rows = rng.integers(self._steps.size, size=lengths.size)
-        flat = self._flat[np.repeat(rows * self.horizon, lengths) + positions(lengths)]
-        return Trajectories(flat, lengths, np.minimum(self._steps[rows], lengths))
+        return self.beginnings(rng.integers(self.steps.size, size=lengths.size), lengths)
 
     def run(self, strategy: Strategy, rng: np.random.Generator) -> None:
         """Spends a strategy's budget."""

@@ -13,7 +13,9 @@ from rido.comparison.paired import PairedRewards
 from rido.core import checks
 from rido.core.digits import plain, with_interval
 from rido.core.estimate import Estimate
+from rido.core.options import declared
 from rido.core.reward_moments import RewardMoments
+from rido.evaluation.problem import ProblemOptions
 from rido.evaluation.recorded import RecordedRun
 from rido.evaluation.result import Evaluation, uniform_transitions
 from rido.simulators.identity import environment_name
@@ -33,6 +35,7 @@ class Task:
         env_kwargs: arguments of the environment, with an id.
         reference: the returns whose normalised scores are 0 and 1, such as those of a random policy and of a human;
             the score is the return itself if not given.
+        end_on_truncation: as in :func:`rido.evaluate`.
     """
 
     env: Any
@@ -41,15 +44,22 @@ class Task:
     weight: float = 1.0
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     reference: tuple[float, float] | None = None
+    end_on_truncation: bool = False
 
     def __post_init__(self) -> None:
         checks.discount("gamma", self.gamma)
         checks.positive("weight", self.weight)
         checks.keywords("env_kwargs", self.env_kwargs)
+        checks.flag("end_on_truncation", self.end_on_truncation)
         if self.reference is not None:
             ends = checks.finite_vector("reference", self.reference, length=2)
             if ends[0] == ends[1]:
                 raise ValueError(f"reference must be two different returns, of scores 0 and 1, got {self.reference!r}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those that :func:`rido.evaluate` takes too."""
+        return {name: getattr(self, name) for name in declared(ProblemOptions)}
 
     @property
     def steps(self) -> int:

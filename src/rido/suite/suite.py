@@ -10,21 +10,27 @@ from contextlib import ExitStack
 from dataclasses import fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from rido.core import checks
+from rido.core.options import declares, takes
+from rido.evaluation.problem import Problem, ProgressOptions
 from rido.evaluation.progress import Progress
 from rido.policies.files import checkpoints
 from rido.policies.hub import pinned
 from rido.policies.resolve import is_path
-from rido.simulators import factory
 from rido.simulators.base import Simulator
-from rido.simulators.factory import SimulatorName
+from rido.simulators.options import MachineOptions, ResetOptions, TrustOptions
 from rido.suite.leaderboard import Leaderboard, Task
 from rido.suite.race import SuiteRace
 from rido.suite.task import OpenTask
 
 _KEYS = ("budget", "seed", "confidence", "deterministic", "tasks", "policies")
+
+
+@declares
+class SuiteOptions(ResetOptions, MachineOptions, ProgressOptions, TrustOptions, total=False):
+    """Options of Suite.run()."""
 
 
 class Suite:
@@ -105,49 +111,33 @@ class Suite:
                 raise ValueError(f"{key} of suite {path} must be a table of names, got {content[key]!r:.80}")
         return cls(**content, base=Path(path).parent)
 
-    @checks.checked()
-    def run(
-        self,
-        folder: str | Path | None = None,
-        *,
-        workers: int = 1,
-        num_envs: int | None = None,
-        simulator: SimulatorName | Callable[..., Simulator] | None = None,
-        step_timeout: float | None = None,
-        progress: bool | None = None,
-        trust: bool = False,
-    ) -> Leaderboard:
+    @takes(SuiteOptions)
+    def run(self, folder: str | Path | None = None, **options: Unpack[SuiteOptions]) -> Leaderboard:
         """Evaluates all policies in all tasks.
 
         The result depends on the suite alone. What the folder has already, from this suite before it was killed or
-        from one with other tasks, policies or budgets, is not simulated again.
+        from one with other tasks, policies or budgets, is not simulated again. Actors of all tasks are there at once,
+        but those of one task work at a time: a ``RaySimulator`` with settings of your own needs ``num_actors`` and
+        ``num_cpus=0``.
 
         Args:
             folder: where trajectories are recorded, a run file for each policy in each task; made if it is not there.
-            workers: processes for each task, or actors with simulator "ray". They do not change the result.
-            num_envs: environments to run side by side, in each worker. It does not change the result.
-            simulator: as in :func:`rido.evaluate`. Actors of all tasks are there at once, but those of one task work at
-                a time: a ``RaySimulator`` with settings of your own needs ``num_actors`` and ``num_cpus=0``.
-            step_timeout: as in :func:`rido.evaluate`.
-            progress: whether to show a progress bar; if not given, when standard error is a terminal.
-            trust: whether the files of agents may run code when they are loaded.
 
         Returns:
             The leaderboard.
         """
         race = self._race()
-        if simulator == "ray":
-            simulator, workers = ray_simulator(None, workers), 1
-        settings: dict[str, Any] = dict(simulator=simulator, workers=workers, step_timeout=step_timeout)
+        settings: dict[str, Any] = {**options, "deterministic": self.deterministic}
+        if options["simulator"] == "ray":
+            settings |= {"simulator": ray_simulator(None, options["workers"]), "workers": 1}
         once = cache(pinned)  # an agent on the hub is the same one in all tasks
         agents = {
             task: {name: once(policy) if isinstance(policy, str) else policy for name, policy in found.items()}
             for task, found in self.policies.items()
         }
-        settings |= dict(num_envs=num_envs, deterministic=self.deterministic, trust=trust)
         notes: list[str] = []
         remarks: list[str] = []
-        with ExitStack() as stack, Progress(self.budget, shown=progress) as bar:
+        with ExitStack() as stack, Progress(self.budget, shown=options["progress"]) as bar:
             opened = {
                 name: stack.enter_context(
                     OpenTask(name, task, agents[name], seed=self.seed, folder=folder, settings=settings)
@@ -189,12 +179,10 @@ def _task(name: str, given: Task | Mapping[str, Any]) -> Task:
             if missing := [key for key in ("env", "gamma") if key not in given]:
                 raise ValueError(f"it must have {missing[0]}")
             given = Task(**given)
-        env, _, horizon = factory.resolve_environment(
-            given.env, given.horizon, given.gamma, env_kwargs=given.env_kwargs
-        )
+        problem = Problem.resolve(given.env, given.gamma, given.options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"task {name}: {error}") from error
-    return replace(given, env=env, horizon=horizon)
+    return replace(given, env=problem.env, horizon=problem.horizon)
 
 
 def _policies_of(task: str, policies: Mapping[str, Any], base: Path) -> dict[str, Any]:

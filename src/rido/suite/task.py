@@ -11,14 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rido.comparison.compare import make_lineup
 from rido.core.trajectories import Trajectories
+from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
-from rido.record.fingerprint import identify
 from rido.record.records import NOTES, SUITE_TASK
 from rido.record.runfile import RunFile
 from rido.simulators.base import SimulationError, describe, refuse_memory, trajectory_seeds
-from rido.simulators.identity import engine, environment_fingerprint, environment_name
 from rido.suite.leaderboard import Task
 from rido.suite.race import Request
 from rido.suite.trajectory_store import TrajectoryStore
@@ -36,7 +34,7 @@ class OpenTask:
         policies: by name.
         seed: of the suite.
         folder: of the run files; None to record nothing.
-        settings: what else :func:`rido.comparison.compare.make_lineup` takes.
+        settings: how all tasks are collected.
     """
 
     def __init__(
@@ -49,17 +47,15 @@ class OpenTask:
         folder: str | Path | None,
         settings: Mapping[str, Any],
     ) -> None:
-        self._name, self._task, self._folder = name, task, folder
+        self._name, self._folder = name, folder
         # Tasks have seeds of their own, which do not depend on the other tasks.
         self._entropy = int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest())
-        self._deterministic = bool(settings["deterministic"])
         self._stack = ExitStack()
         self._records: dict[str, RunFile] = {}
         self._notes: dict[str, list[str]] = {policy: [] for policy in policies}
         with ExitStack() as opening:
-            kwargs = dict(task.env_kwargs)
-            process: dict[str, Any] = dict(horizon=task.steps, gamma=task.gamma, env_kwargs=kwargs)
-            self._lineup = make_lineup(task.env, policies, **process, **settings)
+            self._problem = Problem.resolve(task.env, task.gamma, {**settings, **task.options})
+            self._lineup = self._problem.open(policies)
             opening.callback(self._lineup.close)
             self._stores = {policy: self._open(policy, opening) for policy in policies}
             self._stack = opening.pop_all()
@@ -99,17 +95,13 @@ class OpenTask:
         refuse_memory(self._lineup.simulator(policy), policy)
         record = None
         if self._folder is not None:
-            env = self._task.env
             identity = {
                 SUITE_TASK: self._name,
                 "policy": policy,
-                "environment": environment_name(env),
-                "simulator": engine(self._lineup.simulator(policy)),
-                "environment_fingerprint": environment_fingerprint(env),
-                "policy_fingerprint": identify("policy", able.load_policy()),
-                "env_kwargs": repr(dict(self._task.env_kwargs)),
-                "horizon": self._task.steps,
-                "deterministic": self._deterministic,
+                "environment": self._problem.name(),
+                **self._problem.fingerprints(self._lineup.simulator(policy)),
+                **self._problem.configuration(brief=True),
+                "horizon": self._problem.horizon,
                 "seed": self._entropy,
             }
             Path(self._folder).mkdir(parents=True, exist_ok=True)
