@@ -250,7 +250,7 @@ class Adaptive(Strategy):
                 part += min(self._lacking, int(room / taken.sum()))
                 # The plan is for all that is left. Scaled down and rounded, its counts still never increase.
                 best, rest = np.sqrt(pool(lesson.weights, lesson.costs)), room - float(part @ taken)
-                budget = rest * (best @ lesson.costs) / (best @ lesson.survival)  # with the price of resets
+                budget = rest * float(best @ lesson.costs) / float(best @ lesson.survival)  # with the price of resets
                 plan = fill(
                     lesson.weights,
                     math.inf if self.lockstep else budget,
