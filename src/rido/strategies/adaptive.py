@@ -179,8 +179,10 @@ class Adaptive(Strategy):
         if self.lockstep and left < self.settings.lockstep_unspent * self.budget:
             return []
         size = self._phase_size()
-        parts = [] if size == 0 else self._phase(size, left)
-        return parts if size == 0 or affordable(parts, left) else self._rest(left)
+        if size == 0:
+            return []
+        parts = self._phase(size, left) if left >= self.horizon else []
+        return parts if affordable(parts, left) else self._rest(left)
 
     def _pilot_size(self) -> float:
         """Returns how many trajectories the pilot has."""
