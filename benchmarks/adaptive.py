@@ -18,7 +18,7 @@ import numpy as np
 from sections import made, mapping, paragraphs, row, rule, study_parser, update
 
 from rido import Adaptive
-from rido.study.compare import Bank, compare
+from rido.study.strategies import Bank, compare_strategies
 from rido.study.zoo import ZOO, random_process
 
 NAMES = ("uniform", "robust", "rido", "adaptive")
@@ -98,7 +98,7 @@ def run_comparison(task):
     budget = budget * rewards.shape[1] if budget < 1000 else budget
     if off != "nothing":
         names = {"adaptive": partial(Adaptive, settings=SWITCHES[off])}
-    result = compare(names, rewards, steps=steps, gamma=source.gamma, budget=budget, repetitions=repetitions)
+    result = compare_strategies(names, rewards, steps=steps, gamma=source.gamma, budget=budget, repetitions=repetitions)
     return {
         r.name: (r.relative_variance, r.coverage, r.warned, r.bias / math.sqrt(result.oracle_variance))
         for r in result.results

@@ -25,7 +25,8 @@ from truths import sobol_truth
 import rido
 from rido.core.allocation import pool
 from rido.plots.style import STRATEGIES, label_ends, logarithmic, short, style
-from rido.simulators import BankSimulator, Observed, trajectory_seeds
+from rido.simulators import BankSimulator, Batch, Capabilities, Simulator, trajectory_seeds
+from rido.simulators.base import NO_TRAJECTORIES
 from rido.simulators.envs import lqg
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.study.zoo import weights
@@ -35,16 +36,20 @@ PICTURE = Path(__file__).parents[1] / "results" / "critic.png"
 ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}
 
 
-class LQG:
+class LQG(Simulator):
     """The LQG domain in one go per request: the same distribution as rido/LQG-v0, and much faster for tiny runs."""
 
     num_envs = 1 << 16
-    observation_space = None
+    capabilities = Capabilities(observes=True)
 
     def __init__(self, gamma):
         self.gain = lqg.riccati_gain(gamma)
 
-    def observe(self, lengths, seeds):
+    def collect(self, request):
+        lengths, seeds = request.lengths, request.seeds
+        if request.wants == "starts":
+            first = np.random.default_rng(seeds).uniform(-lqg.START, lqg.START, (len(seeds), 1))
+            return Batch(NO_TRAJECTORIES, first)
         random, rows, horizon = np.random.default_rng(seeds), len(seeds), int(lengths.max())
         states, rewards = np.empty((rows, horizon + 1)), np.empty((rows, horizon))
         states[:, 0] = random.uniform(-lqg.START, lqg.START, rows)
@@ -54,13 +59,7 @@ class LQG:
             rewards[:, t] = states[:, t] ** 2 + control**2
             states[:, t + 1] = states[:, t] + control + noise
         seen = np.arange(horizon + 1) <= np.asarray(lengths)[:, None]
-        return Observed(rido.Trajectories(rewards, lengths), states[seen][:, None], np.zeros(rows, dtype=bool))
-
-    def rollout(self, lengths, seeds):
-        return self.observe(lengths, seeds).trajectories
-
-    def starts(self, seeds):
-        return np.random.default_rng(seeds).uniform(-lqg.START, lqg.START, (len(seeds), 1))
+        return Batch(rido.Trajectories(rewards, lengths), states[seen][:, None], np.zeros(rows, dtype=bool))
 
 
 def lqg_critics(horizon, gamma):

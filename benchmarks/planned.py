@@ -14,7 +14,7 @@ import rido
 from rido.evaluation import loop
 from rido.predictors.base import agent_critic, signal_of_values
 from rido.predictors.features import FeatureExtractor, Sample
-from rido.simulators.base import describe, trajectory_seeds
+from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 
@@ -22,7 +22,7 @@ from rido.simulators.gymnasium import GymnasiumSimulator
 def population(env, agent, horizon, arguments, size):
     """Recorded trajectories with the features that critics see."""
     simulator = GymnasiumSimulator(env, agent, horizon=horizon, env_kwargs=dict(arguments), num_envs=50)
-    extractor = FeatureExtractor(simulator.observation_space, agent_critic(describe(simulator).load_policy()))
+    extractor = FeatureExtractor(simulator.observation_space, agent_critic(simulator.capabilities.load_policy()))
     observed = simulator.observe(np.full(size, horizon), trajectory_seeds(10**9, 1, size))
     simulator.close()
     return Sample(observed.trajectories, observed.terminated, extractor(observed.observations))

@@ -19,7 +19,7 @@ import numpy as np
 from sections import paragraphs, row, rule, update
 
 import rido
-from rido.comparison.looks import Looks
+from rido.comparison.sequential import SpendingBoundary
 
 FOLDER = Path(os.environ.get("RIDO_BANKS", Path(__file__).parents[2] / "shared/banks"))
 RACES, PART, QUICK = 200, 20, 10
@@ -184,7 +184,7 @@ def plain(pair, rows, gamma, budget, statistics):
     """
     returns = [one[rows] for one in pair.returns(gamma)]
     difference, spent, most = returns[0] - returns[1], np.cumsum(pair.cost[rows]), 2 * pair.rewards[0].shape[1]
-    looks, found, pairs = Looks((1 - CONFIDENCE) / 2), {}, PILOT
+    looks, found, pairs = SpendingBoundary((1 - CONFIDENCE) / 2), {}, PILOT
     while len(found) < len(statistics):
         left = (budget - spent[pairs - 1]) // most
         last = left < 1

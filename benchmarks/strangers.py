@@ -186,10 +186,11 @@ def recorder():
     log = []
 
     class Recorder(GymnasiumSimulator):
-        def rollout(self, lengths, seeds, points=None):
-            found = super().rollout(lengths, seeds, points)
-            log.append((list(seeds), found))
-            return found
+        def collect(self, request):
+            batch = super().collect(request)
+            if len(batch.trajectories):
+                log.append((list(request.seeds), batch.trajectories))
+            return batch
 
     return Recorder, log
 

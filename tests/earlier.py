@@ -12,7 +12,7 @@ import numpy as np
 
 import rido
 from rido.evaluation import collector
-from rido.simulators.base import Observed
+from rido.simulators.base import Batch
 
 FOLDER = Path(__file__).parent / "record" / "earlier"
 SETTINGS = dict(gamma=0.9, horizon=12, seed=3, progress=False)
@@ -37,7 +37,7 @@ class Drawn:
         self.requests -= 1
         places = [np.cumsum(np.append(*self.draw(seed, length))) for length, seed in zip(lengths, seeds, strict=True)]
         rewards = np.concatenate([1 - place[:-1] ** 2 for place in places])
-        return Observed(
+        return Batch(
             rido.Trajectories(rewards, lengths), np.concatenate(places)[:, None], np.zeros(len(lengths), dtype=bool)
         )
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from environments import Mortal
-from rido.simulators.base import describe
 
 FATES = {
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -52,7 +51,7 @@ def tanh_policy(observations):
 def assert_same(simulator, reference, lengths, seeds):
     """Everything that a simulator is asked for must agree to the last bit, with points too if it takes them."""
     requests = [()]
-    if describe(simulator).takes_points:
+    if simulator.capabilities.takes_points:
         requests.append((np.random.default_rng(0).random((len(seeds), 5)),))
     for points in requests:
         ours, theirs = (each.observe(lengths, seeds, *points) for each in (simulator, reference))

@@ -138,12 +138,13 @@ class RecordingBank(BankSimulator):
         super().__init__(*arguments)
         self.seen, self.taken = [], 0
 
-    def rollout(self, lengths, seeds):
-        batch = super().rollout(lengths, seeds)
-        self.taken += batch.transitions
-        rewards, horizon = batch.rewards, self.rewards.shape[1]
-        self.seen += list(rewards[batch.lengths == horizon][:, :horizon])
-        return batch
+    def collect(self, request):
+        collected = super().collect(request)
+        batch, horizon = collected.trajectories, self.rewards.shape[1]
+        if len(batch):
+            self.taken += batch.transitions
+            self.seen += list(batch.rewards[batch.lengths == horizon][:, :horizon])
+        return collected
 
 
 def evaluate_problem(rng, counts, *, extreme):

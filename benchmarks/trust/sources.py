@@ -10,7 +10,7 @@ from validation import problem
 
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.study.compare import Bank
+from rido.study.strategies import Bank
 from rido.study.zoo import ZOO
 
 TRAINED = Path(__file__).parent / "agents"

@@ -27,7 +27,7 @@ from scipy.stats import t as student
 
 from rido import Adaptive, Uniform
 from rido.evaluation.result import uniform_transitions
-from rido.study.compare import Bank
+from rido.study.strategies import Bank
 
 sys.path.append(str(Path(__file__).parents[1]))
 from sections import paragraphs, row, rule

@@ -1,4 +1,4 @@
-"""The reference of the command line, made from the commands themselves and added to the page ``cli``."""
+"""The references of commands and options, made from these themselves and added to the pages ``cli`` and ``api``."""
 
 import inspect
 import re
@@ -8,9 +8,10 @@ from typing import Any
 import typer
 from sphinx.application import Sphinx
 
+import rido
 from rido.cli import app as cli
+from rido.study import study
 
-_PAGE = "cli"
 _MARKUP = re.compile(r"([\\`*_<>\[\]$])")
 
 
@@ -39,13 +40,42 @@ def _plain(text: str) -> str:
     return _MARKUP.sub(r"\\\1", text)
 
 
+def taken() -> str:
+    """Returns a table of options and the functions that take them, and why the others do not."""
+    functions = {
+        "evaluate": rido.evaluate,
+        "compare": rido.compare,
+        "Suite.run": rido.Suite.run,
+        "gradient": rido.gradient,
+        "study": study,
+        "check": rido.check,
+    }
+    takers: dict[str, set[str]] = {}
+    for name, function in functions.items():
+        for option in function.__options__:  # type: ignore[attr-defined]
+            takers.setdefault(option, set()).add(name)
+    lines = [f"| option | {' | '.join(functions)} |", f"|---|{'---|' * len(functions)}"]
+    for option, known in takers.items():
+        lines.append(f"| `{option}` | {' | '.join('x' if name in known else '' for name in functions)} |")
+    lines.append("")
+    for name, function in functions.items():
+        reasons: dict[str, list[str]] = {}
+        for option, reason in function.__without__.items():  # type: ignore[attr-defined]
+            reasons.setdefault(reason, []).append(f"`{option}`")
+        lines += [f"- `{name}` does not take {', '.join(left)}: {reason}." for reason, left in reasons.items()]
+    return "\n".join([*lines, ""])
+
+
+_PAGES = {"cli": reference, "api": taken}
+
+
 def _append(app: Sphinx, page: str, source: list[str]) -> None:
-    if page == _PAGE:
-        source[0] += reference()
+    if page in _PAGES:
+        source[0] += _PAGES[page]()
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Adds the reference when the page is read; it is read at every build, for a command may have changed."""
     app.connect("source-read", _append)
-    app.connect("env-get-outdated", lambda *changes: [_PAGE])
+    app.connect("env-get-outdated", lambda *changes: list(_PAGES))
     return {"parallel_read_safe": True}

@@ -25,7 +25,7 @@ from rido.cli.console import bars, sparkline
 from rido.core.allocation import hoeffding_weights
 from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.study import compare
+from rido.study import compare_strategies
 
 LQG = ["evaluate", "rido/LQG-v0", "--budget", "3000", "--gamma", "0.9", "--horizon", "50", "--seed", "1"]
 PENDULUM = ["evaluate", "Pendulum-v1", "--budget", "500", "--gamma", "0.9", "--seed", "1"]
@@ -300,7 +300,7 @@ def test_study_prints_what_the_library_finds(tmp_path):
     simulator = GymnasiumSimulator("rido/LQG-v0", horizon=20, gamma=0.9)
     bank = simulator.rollout(np.full(60, 20), trajectory_seeds(1, 0, 60)).rewards
     assert printed["truth"] == pytest.approx(bank.mean(axis=0) @ 0.9 ** np.arange(20))
-    expected = compare(["uniform", "rido"], bank, budget=800, gamma=0.9, repetitions=5, seed=1)
+    expected = compare_strategies(["uniform", "rido"], bank, budget=800, gamma=0.9, repetitions=5, seed=1)
     shown = printed["comparisons"][1]
     assert shown["budget"] == 800 and shown["best_variance"] == pytest.approx(expected.oracle_variance)
     errors = {row["strategy"]: row["mse"] for row in shown["strategies"]}

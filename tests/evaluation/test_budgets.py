@@ -9,7 +9,6 @@ import rido
 from environments import Counted, count_seconds
 from rido.evaluation.recorded import read_run
 from rido.evaluation.time_budget import measure_costs
-from rido.simulators.base import describe
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 
@@ -84,7 +83,7 @@ def test_measuring_keeps_to_its_transitions(most):
     Counted.taken = 0
     simulator = GymnasiumSimulator(Counted, act, horizon=100, num_envs=16)
     costs = measure_costs(simulator, 100, 60.0, entropy=0, most=most)
-    assert costs.transitions == Counted.taken - describe(simulator).rehearsed <= most
+    assert costs.transitions == Counted.taken - simulator.found.rehearsed <= most
     assert costs.per_step > 0
 
 

@@ -24,7 +24,7 @@ from rido.evaluation.recorded import read_run
 from rido.record.database import RunFileError
 from rido.record.runfile import RunFile
 from rido.simulators import SimulationError, factory
-from rido.simulators.base import Capabilities
+from rido.simulators.base import Capabilities, Found, Simulator
 from rido.simulators.envs.lqg import expected_return
 from rido.simulators.gymnasium import GymnasiumSimulator
 from runfiles import edit
@@ -284,7 +284,7 @@ def test_a_run_file_of_another_run_is_refused(tmp_path, change, difference):
 class Talkative(Bank):
     """A simulator that says why its numbers may differ, and whose rewards deserve a warning."""
 
-    capabilities = Capabilities(notes=("the robot is tired",))
+    capabilities = Capabilities(found=Found(notes=("the robot is tired",)))
 
     def rollout(self, lengths, seeds):
         rewards = super().rollout(lengths, seeds).flat
@@ -316,7 +316,7 @@ def test_what_to_know_of_a_part_of_a_run_is_known_of_all(tmp_path, monkeypatch):
     monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
     path, simulator = tmp_path / "run.rido", GymnasiumSimulator(partial(Mortal, death=0.1), act, horizon=30)
     settings = dict(budget=2000, gamma=0.95, horizon=30, seed=1, run=path)
-    noted = replace(simulator.capabilities, notes=("the machine is new",))
+    noted = replace(simulator.capabilities, found=Found(notes=("the machine is new",)))
     with monkeypatch.context() as patch:
         patch.setattr(GymnasiumSimulator, "capabilities", noted)
         first = rido.evaluate(simulator, **settings)
@@ -397,11 +397,12 @@ def test_progress_shows_the_interval_that_the_result_prints(monkeypatch):
 
 
 def test_a_run_file_is_closed_where_the_first_check_fails(tmp_path, monkeypatch):
-    def fail(seeds):
-        raise RuntimeError("no worker answers")
+    class Silent(Simulator):
+        num_envs, capabilities = 1, Capabilities(tries=True)
 
-    class Silent(Bank):
-        capabilities = Capabilities(check_seeds=fail)
+        def collect(self, request):
+            assert request.wants == "trial"
+            raise RuntimeError("no worker answers")
 
     closed, close = [], RunFile.close
     monkeypatch.setattr(RunFile, "close", lambda self: closed.append(self.path) or close(self))

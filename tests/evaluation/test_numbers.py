@@ -17,14 +17,11 @@ class CountingBank(BankSimulator):
 
     taken = resets = 0
 
-    def rollout(self, lengths, seeds):
-        batch = super().rollout(lengths, seeds)
-        self.taken += batch.transitions
+    def collect(self, request):
+        batch = super().collect(request)
+        self.taken += batch.trajectories.transitions
+        self.resets += len(request.seeds) if request.wants == "starts" else 0
         return batch
-
-    def starts(self, seeds):
-        self.resets += len(seeds)
-        return super().starts(seeds)
 
 
 def bank(scale=1.0, horizon=10, rows=400):

@@ -8,7 +8,7 @@ from helpers import assert_calibrated
 from rido import Trajectories, Uniform
 from rido.evaluation import time_budget
 from rido.evaluation.time_budget import Clock, measure_costs
-from rido.simulators.base import Capabilities
+from rido.simulators.base import Capabilities, as_simulator
 
 
 class Timed:
@@ -35,7 +35,7 @@ class Timed:
 def test_costs_of_steps_and_resets_are_told_apart(per_reset, per_step, monkeypatch):
     simulator = Timed(per_reset, per_step, death=0.001)
     monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
-    costs = measure_costs(simulator, 1000, 1e9, entropy=3)
+    costs = measure_costs(as_simulator(simulator), 1000, 1e9, entropy=3)
     assert costs.per_step == pytest.approx(per_step, rel=1e-3)
     assert costs.per_reset == pytest.approx(per_reset, rel=1e-3, abs=1e-6)
     assert costs.reset_price == pytest.approx(per_reset / per_step, rel=1e-2, abs=1e-2)
@@ -60,18 +60,18 @@ class Compiling(Timed):
 def test_starting_is_no_cost_of_steps(monkeypatch):
     simulator = Compiling(1e-6, 1e-7)
     monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
-    costs = measure_costs(simulator, 1000, 1e9, entropy=3)
+    costs = measure_costs(as_simulator(simulator), 1000, 1e9, entropy=3)
     assert simulator.shapes == {(4096, length) for length in (1, 16, 256, 1000)}
     assert costs.starting == pytest.approx(20, rel=0.05)
     assert costs.rate(100) == pytest.approx(100 / (1e-6 + 1e-5), rel=1e-2)
-    limited = measure_costs(simulator, 1000, 1e9, entropy=3, most=5000)
+    limited = measure_costs(as_simulator(simulator), 1000, 1e9, entropy=3, most=5000)
     assert limited.transitions <= 5000
 
 
 def test_measuring_ends_in_time(monkeypatch):
     simulator = Timed(1e-3, 1e-4)
     monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
-    costs = measure_costs(simulator, 10**6, 0.01, entropy=3)
+    costs = measure_costs(as_simulator(simulator), 10**6, 0.01, entropy=3)
     assert simulator.time < 0.1  # trajectories of 16 steps at most
     assert costs.reset_price == pytest.approx(10)
 
@@ -79,7 +79,7 @@ def test_measuring_ends_in_time(monkeypatch):
 def test_one_length_is_enough(monkeypatch):
     simulator = Timed(0.1, 0.2)
     monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
-    assert measure_costs(simulator, 1, 1.0, entropy=3).rate(1) == pytest.approx(1 / 0.3)
+    assert measure_costs(as_simulator(simulator), 1, 1.0, entropy=3).rate(1) == pytest.approx(1 / 0.3)
 
 
 @pytest.mark.parametrize("death", [0.0, 0.05])

@@ -13,7 +13,7 @@ from helpers import assert_calibrated, needs
 from rido.core.trajectories import Trajectories
 from rido.gradients.gpomdp import Gpomdp, random_directions
 from rido.policies.differentiable import StochasticPolicy, differentiable_policy
-from rido.simulators.base import Observed
+from rido.simulators.base import Batch
 from rido.simulators.envs.lqg import NOISE, START
 from rido.strategies.division import Division
 
@@ -65,7 +65,7 @@ def synthetic(seed, lengths, horizon):
     terminated = (steps < lengths) | (rng.random(lengths.size) < 0.1)
     trajectories = Trajectories(rng.normal(1, 2, (lengths.size, horizon)), lengths, steps)
     observations = rng.normal(size=(int((steps + 1).sum()), 4))
-    return Observed(trajectories, observations, terminated, rng.integers(0, 2, int(steps.sum())))
+    return Batch(trajectories, observations, terminated, rng.integers(0, 2, int(steps.sum())))
 
 
 def scores_of(observed):

@@ -7,7 +7,7 @@ from rido import Rido
 from rido.core.allocation import tie_negative_tail
 from rido.paper.errors import run_rido
 from rido.paper.live import SolverRido
-from rido.study.compare import Bank
+from rido.study.strategies import Bank
 
 
 def test_many_runs_have_the_errors_that_their_schedules_say():

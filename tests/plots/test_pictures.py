@@ -10,7 +10,7 @@ import rido
 from helpers import needs, random_batch
 from rido import plots
 from rido.plots import style
-from rido.study import compare
+from rido.study import compare_strategies
 
 matplotlib = needs("matplotlib", "plot")
 matplotlib.use("Agg")
@@ -86,7 +86,10 @@ def test_estimates_without_an_error_are_left_out(ax):
 @pytest.fixture(scope="module")
 def comparisons():
     rewards = np.random.default_rng(0).normal(size=(500, 6)) * 0.5 ** np.arange(6)
-    return [compare(["uniform", "rido"], rewards, budget=budget, gamma=1.0, repetitions=8) for budget in (60, 600)]
+    return [
+        compare_strategies(["uniform", "rido"], rewards, budget=budget, gamma=1.0, repetitions=8)
+        for budget in (60, 600)
+    ]
 
 
 def test_a_comparison_has_a_point_for_each_strategy(comparisons, ax):

@@ -9,7 +9,6 @@ import pytest
 from agentfiles import agent_file
 from rido.policies.base import Policy
 from rido.policies.loaders import LOADERS
-from rido.simulators.base import describe
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 ENV = "Pendulum-v1"
@@ -17,7 +16,7 @@ ENV = "Pendulum-v1"
 
 def resolve(policy, **settings):
     """The policy that a simulator calls for what a user passed."""
-    return describe(GymnasiumSimulator(ENV, policy, horizon=5, num_envs=1, **settings)).load_policy()
+    return GymnasiumSimulator(ENV, policy, horizon=5, num_envs=1, **settings).capabilities.load_policy()
 
 
 def network(observations):

@@ -34,7 +34,7 @@ def test_bit_identical_for_any_number_of_environments_and_threads(env, policy):
     for num_envs, threads in ((1, 1), (3, 2), (32, 2)):
         simulator = EnvPoolSimulator(env, policy, horizon=40, num_envs=num_envs, threads=threads)
         assert_same(simulator, reference, LENGTHS, SEEDS)
-        assert simulator.reproducible and not simulator.capabilities.notes
+        assert simulator.reproducible and not simulator.capabilities.found.notes
     alone = [reference.rollout(LENGTHS[i : i + 1], SEEDS[i : i + 1]).flat for i in range(LENGTHS.size)]
     np.testing.assert_array_equal(np.concatenate(alone), reference.rollout(LENGTHS, SEEDS).flat)
     longer = reference.rollout(np.full(LENGTHS.size, 40), SEEDS).rewards
@@ -102,7 +102,7 @@ def test_rewards_that_know_the_time_limit_are_those_of_the_environment(horizon, 
     expected = plain_loop("MiniGrid-Empty-8x8-v0", Turning(), SEEDS[0], horizon, **arguments)
     assert expected[-1] == pytest.approx(1 - 0.9 * 11 / (limit or 256)) and len(expected) == 11
     assert batch.rewards[0, :11].tolist() == expected and batch.steps[0] == 11
-    assert simulator.capabilities.remarks == ()
+    assert simulator.capabilities.found.remarks == ()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_without_seeds_the_result_says_so():
     one, other = (simulator.rollout(LENGTHS, SEEDS) for _ in range(2))
     assert not np.array_equal(one.steps, other.steps)
     assert not simulator.reproducible
-    assert simulator.capabilities.notes == ("EnvPool draws starts and noise that the seed does not control",)
+    assert simulator.capabilities.found.notes == ("EnvPool draws starts and noise that the seed does not control",)
 
 
 def test_evaluation_agrees_with_gymnasium():

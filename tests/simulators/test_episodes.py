@@ -141,9 +141,11 @@ def test_envpool_ends_there_too():
     ended = EnvPoolSimulator("Pendulum-v1", "random", **settings, end_on_truncation=True)
     seen = ended.observe(np.full(3, 300), range(3))
     assert seen.trajectories.steps.tolist() == [200, 200, 200] and seen.terminated.all()
-    assert ended.capabilities.remarks == ()
+    assert ended.capabilities.found.remarks == ()
     lifted = EnvPoolSimulator("Pendulum-v1", "random", **settings)
-    assert lifted.capabilities.remarks == ("the environment's own limit of 200 steps was lifted: the horizon is 300",)
+    assert lifted.capabilities.found.remarks == (
+        "the environment's own limit of 200 steps was lifted: the horizon is 300",
+    )
     assert lifted.fingerprint != ended.fingerprint
 
 

@@ -19,7 +19,7 @@ import rido
 from environments import Counted, Mortal
 from misbehaving import BadPolicy, BadReset, Misbehaving, OldReset, SharedBuffer, Unseeded, by_observation, plain
 from rido.evaluation.recorded import read_run
-from rido.simulators import SimulationError
+from rido.simulators import Request, SimulationError
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel.processes import WorkerSimulator
 from traps import zeros
@@ -186,7 +186,7 @@ def test_the_check_takes_no_step_and_leaves_global_generators_alone():
     Counted.taken = 0
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     for policy in (zeros, BadPolicy(result="global")):
-        GymnasiumSimulator(Counted, policy, horizon=20).check_seeds([1, 2])
+        GymnasiumSimulator(Counted, policy, horizon=20).collect(Request(None, [1, 2], wants="trial"))
     assert Counted.taken == 0
     np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
 
@@ -201,10 +201,13 @@ def test_what_is_reproducible_is_not_suspected(env, policy):
 
 def test_a_resumed_run_is_not_checked_again(tmp_path, monkeypatch):
     checked = []
-    original = GymnasiumSimulator.check_seeds
-    monkeypatch.setattr(
-        GymnasiumSimulator, "check_seeds", lambda self, seeds: checked.append(seeds) or original(self, seeds)
-    )
+    original = GymnasiumSimulator.collect
+
+    def collect(self, request):
+        checked.extend([request] if request.wants == "trial" else [])
+        return original(self, request)
+
+    monkeypatch.setattr(GymnasiumSimulator, "collect", collect)
     first, second = (evaluate(Mortal, run=tmp_path / "run.rido") for _ in range(2))
     assert len(checked) == 1 and first.value == second.value
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from environments import Mortal
-from rido.simulators import ObservingSimulator, trajectory_seeds
+from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 LENGTHS = np.array([1, 7, 30, 2, 30, 12, 5, 1, 19, 4])
@@ -33,7 +33,7 @@ def alone(length, seed, death):
 @pytest.mark.parametrize("death", [0.0, 0.2, 1.0])
 def test_observations_are_those_of_each_trajectory_run_alone(num_envs, death):
     simulator = GymnasiumSimulator(partial(Mortal, death=death), act, horizon=30, num_envs=num_envs)
-    assert isinstance(simulator, ObservingSimulator)
+    assert simulator.capabilities.observes
     seen = simulator.observe(LENGTHS, SEEDS)
     np.testing.assert_array_equal(seen.trajectories.flat, simulator.rollout(LENGTHS, SEEDS).flat)
     expected = [alone(length, seed, death) for length, seed in zip(LENGTHS, SEEDS, strict=True)]

@@ -11,8 +11,7 @@ from scipy import stats
 from scipy.stats import qmc
 
 from environments import Greedy, Mortal
-from rido.simulators import SimulationError, trajectory_seeds
-from rido.simulators.base import describe
+from rido.simulators import Request, SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.lineup import Lineup
 from rido.simulators.parallel.processes import WorkerSimulator
@@ -63,7 +62,7 @@ def test_starts_have_the_environments_own_distribution(env_id):
     random = columns(simulator.starts(trajectory_seeds(1, 0, 1024)))
     even = columns(simulator.starts(trajectory_seeds(2, 0, 512), scrambled(512, 3)))
     simulator.rollout(np.ones(512, dtype=int), trajectory_seeds(2, 0, 512), scrambled(512, 3))
-    assert simulator.capabilities.takes_points and simulator.capabilities.remarks == ()
+    assert simulator.capabilities.takes_points and simulator.capabilities.found.remarks == ()
     for one, other in zip(random, even, strict=True):
         if one.std() > 0:
             assert abs(one.mean() - other.mean()) < 4.4 * one.std() * np.sqrt(1 / 1024 + 1 / 512)
@@ -159,7 +158,7 @@ def test_trajectories_depend_on_seed_and_point_alone(name):
         firsts = np.concatenate([[0], np.cumsum(observed.trajectories.steps + 1)[:-1]])
         np.testing.assert_array_equal(simulator.starts(SEEDS, POINTS), observed.observations[firsts])
         assert (simulator.starts(SEEDS, POINTS[::-1]) != simulator.starts(SEEDS, POINTS)).any()
-        assert simulator.check_seeds(SEEDS[:2], POINTS[:2]) == ()
+        assert simulator.collect(Request(None, SEEDS[:2], POINTS[:2], wants="trial")).found.notes == ()
         simulator.close()
 
 
@@ -170,7 +169,7 @@ def test_a_single_lqg_is_the_vectorised_one():
     np.testing.assert_array_equal(*found)
     starts = vectorised.starts(SEEDS, POINTS)
     np.testing.assert_allclose(starts[:, 0], -80 + 160 * POINTS[:, 0], rtol=1e-12)
-    assert single.capabilities.remarks == vectorised.capabilities.remarks == ()
+    assert single.capabilities.found.remarks == vectorised.capabilities.found.remarks == ()
 
 
 @pytest.mark.parametrize(("env", "policy"), [(Restless, zeros), ("rido/LQG-v0", lambda states: 0 * states)])
@@ -230,10 +229,10 @@ def test_resets_that_a_point_does_not_reach_are_remarked_on(env):
     simulator = GymnasiumSimulator(env, zeros, horizon=40, num_envs=2)
     seeds = [seed % 2**31 for seed in SEEDS]
     plain = simulator.starts(seeds)
-    assert simulator.capabilities.remarks == ()
+    assert simulator.capabilities.found.remarks == ()
     np.testing.assert_array_equal(simulator.starts(seeds, POINTS), plain)
     assert rows(simulator.rollout(LENGTHS, seeds, POINTS)) == rows(simulator.rollout(LENGTHS, seeds, POINTS[::-1]))
-    assert simulator.capabilities.remarks == (NOTHING_DRAWN,)
+    assert simulator.capabilities.found.remarks == (NOTHING_DRAWN,)
 
 
 def test_resets_that_use_the_point_up_are_remarked_on():
@@ -241,12 +240,12 @@ def test_resets_that_use_the_point_up_are_remarked_on():
     one, other = (simulator.starts(SEEDS, points) for points in (POINTS, POINTS))
     np.testing.assert_array_equal(one, other)
     assert (simulator.starts(SEEDS[::-1], POINTS) != one).any()
-    assert simulator.capabilities.remarks == ()  # resets alone are a critic's
+    assert simulator.capabilities.found.remarks == ()  # resets alone are a critic's
     simulator.rollout(LENGTHS, SEEDS, POINTS)
-    assert simulator.capabilities.remarks == (USED_UP,)
+    assert simulator.capabilities.found.remarks == (USED_UP,)
     vectorised = GymnasiumSimulator("rido/FirstStep-v0", horizon=40)
     vectorised.rollout(LENGTHS, SEEDS, POINTS)
-    assert vectorised.capabilities.remarks == (NOTHING_DRAWN,)
+    assert vectorised.capabilities.found.remarks == (NOTHING_DRAWN,)
 
 
 class Stubborn(Mortal):
@@ -310,8 +309,8 @@ def test_a_start_that_differs_for_one_point_and_seed_is_noted():
             return observation + len(self.log) * isinstance(self.np_random, PointGenerator), info
 
     simulator = GymnasiumSimulator(Drifting, zeros, horizon=5)
-    assert simulator.check_seeds(SEEDS[:2]) == ()
-    (note,) = simulator.check_seeds(SEEDS[:2], POINTS[:2])
+    assert simulator.collect(Request(None, SEEDS[:2], wants="trial")).found.notes == ()
+    (note,) = simulator.collect(Request(None, SEEDS[:2], POINTS[:2], wants="trial")).found.notes
     assert note == "the environment's first observation differs when it is reset with the same seed again"
 
 
@@ -319,12 +318,12 @@ def test_vector_environments_say_whether_they_take_points():
     for kind, options, takes in ((SyncVectorEnv, {}, True), (AsyncVectorEnv, {"context": "forkserver"}, False)):
         envs = kind([Mortal] * 3, autoreset_mode=AutoresetMode.DISABLED, **options)
         simulator = GymnasiumSimulator(envs, zeros, horizon=40)
-        assert describe(simulator).takes_points is takes
+        assert simulator.capabilities.takes_points is takes
         if takes:
             single = GymnasiumSimulator(Mortal, zeros, horizon=40)
             assert rows(simulator.rollout(LENGTHS, SEEDS, POINTS)) == rows(single.rollout(LENGTHS, SEEDS, POINTS))
         else:
-            with pytest.raises(ValueError, match="points must be None, got some: the resets of this environment"):
+            with pytest.raises(ValueError, match="starts='sobol' is not available: this environment's reset"):
                 simulator.rollout(LENGTHS, SEEDS, POINTS)
         simulator.close()
         envs.close()
@@ -354,8 +353,8 @@ def test_points_reach_all_policies_of_a_comparison(workers):
     lineup = Lineup(lambda policy: kind(Greedy, policy, horizon=40, num_envs=2), policies, switching=True)
     for name, policy in policies.items():
         simulator, alone = lineup.simulator(name), GymnasiumSimulator(Greedy, policy, horizon=40)
-        assert describe(simulator).takes_points
+        assert simulator.capabilities.takes_points
         assert rows(simulator.rollout(LENGTHS, SEEDS, POINTS)) == rows(alone.rollout(LENGTHS, SEEDS, POINTS))
-        assert describe(simulator).check_seeds(SEEDS[:2], POINTS[:2]) == ()
-        assert describe(simulator).remarks == (USED_UP,)
+        assert simulator.collect(Request(None, SEEDS[:2], POINTS[:2], wants="trial")).found.notes == ()
+        assert simulator.capabilities.found.remarks == (USED_UP,)
     lineup.close()

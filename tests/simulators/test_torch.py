@@ -9,7 +9,7 @@ import gymnasium as gym
 import torch
 
 import rido
-from rido.simulators import SimulationError, trajectory_seeds
+from rido.simulators import Request, SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.torch import TorchSimulator
 
@@ -157,4 +157,7 @@ def test_one_seed_for_all_rows_is_not_reproducible(kind, note):
     for rows in (2, 8):
         found = rido.evaluate(TorchSimulator(kind(rows), swing, horizon=10), gamma=0.9, horizon=10, budget=400, seed=1)
         assert not found.reproducible and any(note in warning for warning in found.warnings)
-    assert TorchSimulator(TorchPendulum(1), swing, horizon=10).check_seeds([1, 2]) == ()
+    assert (
+        TorchSimulator(TorchPendulum(1), swing, horizon=10).collect(Request(None, [1, 2], wants="trial")).found.notes
+        == ()
+    )

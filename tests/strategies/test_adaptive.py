@@ -6,7 +6,7 @@ import pytest
 from helpers import run
 from processes import autoregressive, first_step, last_step, lqg
 from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories
-from rido.study import compare
+from rido.study import compare_strategies
 
 
 @pytest.mark.parametrize(("process", "most"), [(first_step, 1.8), (last_step, 1.4), (lqg, 1.4), (autoregressive, 1.4)])
@@ -16,7 +16,7 @@ def test_variance_is_close_to_the_oracles(process, most):
     The mean of 12 runs is 10 standard errors below that.
     """
     bank = process(np.random.default_rng(0), 4000, 40)
-    result = compare(["uniform", "adaptive"], bank, budget=2400, gamma=0.95, repetitions=12)
+    result = compare_strategies(["uniform", "adaptive"], bank, budget=2400, gamma=0.95, repetitions=12)
     assert result["adaptive"].relative_variance < most
     assert result["adaptive"].relative_variance < 1.05 * result["uniform"].relative_variance
 

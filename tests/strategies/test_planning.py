@@ -9,7 +9,7 @@ from rido import Adaptive, RewardMoments, Trajectories, Uniform
 from rido.strategies import adaptive, planning
 from rido.strategies.planning import learn
 from rido.strategies.settings import AdaptiveSettings
-from rido.study.compare import Bank
+from rido.study.strategies import Bank
 
 BARE = {"caution": 0.0, "unseen": 0.0, "few": 0.0}
 

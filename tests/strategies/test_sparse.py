@@ -8,8 +8,8 @@ import pytest
 
 import rido
 from rido import Adaptive, Trajectories, Uniform
-from rido.study import compare
-from rido.study.compare import Bank
+from rido.study import compare_strategies
+from rido.study.strategies import Bank
 
 
 def successes(rate, trajectories=20_000, horizon=60):
@@ -35,7 +35,7 @@ def test_the_variance_is_hardly_more_than_that_of_plain_episodes(process, chance
     rewards, steps = process(chance)
     bank = Bank(rewards, steps=steps, gamma=1.0)
     plain = float(bank.weights.sum() * bank.survival.sum()) / 3000
-    result = compare(["adaptive"], rewards, steps=steps, budget=3000, gamma=1.0, repetitions=40)
+    result = compare_strategies(["adaptive"], rewards, steps=steps, budget=3000, gamma=1.0, repetitions=40)
     oracle = result.oracle_variance
     assert result["adaptive"].relative_variance * oracle / plain < 1.15
 

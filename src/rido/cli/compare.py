@@ -10,11 +10,10 @@ import typer
 
 from rido.cli.console import may_run_code, require_writable
 from rido.cli.options import EnvArgument, JsonOption, Output, command
-from rido.comparison.compare import DECIDE, CompareOptions, compare
+from rido.comparison.compare import DECIDE, compare
 from rido.comparison.gate import Gate, GateName, Outcome, Verdict
 from rido.core.digits import with_interval
 from rido.core.options import ESTIMATE, SPEND
-from rido.plots.markdown import escaped, table
 from rido.policies.files import named_policies, parse_policies
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ _STATUS: dict[Outcome, int] = {"pass": 0, "fail": 3, "undecided": 4}
 _SHOW = "What to write"
 
 
-@command(CompareOptions)
+@command(compare)
 def compare_command(
     env: EnvArgument,
     policies: Annotated[
@@ -143,6 +142,8 @@ def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
     Returns:
         The verdict, the summary's first line, a table of all policies, and warnings.
     """
+    from rido.plots.markdown import escaped, table  # plots are slow to import
+
     head, *_ = comparison.summary().splitlines()
     lines = [f"**{escaped(verdict)}**", ""] if verdict else []
     lines += [escaped(head), ""]

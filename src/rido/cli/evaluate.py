@@ -9,11 +9,11 @@ import typer
 from rido.cli.console import may_run_code, sparkline
 from rido.cli.options import EnvArgument, Output, PolicyOption, command
 from rido.core.options import ESTIMATE
-from rido.evaluation.evaluate import EvaluateOptions, evaluate
+from rido.evaluation.evaluate import evaluate
 from rido.evaluation.result import Evaluation
 
 
-@command(EvaluateOptions)
+@command(evaluate)
 def evaluate_command(
     env: EnvArgument,
     gamma: Annotated[

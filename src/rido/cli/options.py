@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_typeddict
 
 import typer
 
@@ -68,15 +68,21 @@ class Output:
 
 
 def command(
-    kind: Any = None, *, interrupted: Callable[[Mapping[str, Any]], str] | None = None
+    library: Any = None,
+    *,
+    without: Sequence[str] = (),
+    interrupted: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> Callable[[Callable[..., Output]], Callable[..., None]]:
     """Returns a decorator for commands, which also adds ``--json`` and prints what they return.
 
     Args:
-        kind: the TypedDict whose options the command takes; it gets them as ``**options``, by their own names.
+        library: the function whose options the command takes, or the TypedDict that declares them, where the function
+            is slow to import. The command gets them as ``**options``, by their own names.
+        without: those that it does not take.
         interrupted: says what a user who interrupts the command should know, given its arguments.
     """
-    options = {} if kind is None else {name: each for name, each in declared(kind).items() if name not in _LEFT_OUT}
+    known = {} if library is None else declared(library) if is_typeddict(library) else library.__options__
+    options = {name: each for name, each in known.items() if name not in (*_LEFT_OUT, *without)}
 
     def decorate(function: Callable[..., Output]) -> Callable[..., None]:
         parameters = {

@@ -12,14 +12,13 @@ import typer
 
 from rido.cli.console import may_run_code, require_writable
 from rido.cli.options import EnvArgument, GammaOption, Output, PolicyOption, command
-from rido.study import Comparison, Study, study
-from rido.study.environment import StudyOptions
+from rido.study import StrategyComparison, Study, study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@command(StudyOptions)
+@command(study)
 def study_command(
     env: EnvArgument,
     gamma: GammaOption,
@@ -52,7 +51,7 @@ def _show(found: Study) -> None:
         _print_table(comparison)
 
 
-def _print_table(comparison: Comparison) -> None:
+def _print_table(comparison: StrategyComparison) -> None:
     """Prints the errors at one budget, the best strategy first."""
     from rich.console import Console
     from rich.table import Table
@@ -90,7 +89,7 @@ def _figure(path: Path) -> Figure:
     return figure
 
 
-def _draw(comparisons: Sequence[Comparison], figure: Figure, path: Path) -> None:
+def _draw(comparisons: Sequence[StrategyComparison], figure: Figure, path: Path) -> None:
     """Draws errors, and schedules at the largest budget."""
     from rido.plots import plot_comparison, plot_schedules
     from rido.plots.style import style

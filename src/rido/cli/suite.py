@@ -12,7 +12,7 @@ import typer
 from rido.cli.console import may_run_code
 from rido.cli.options import Output, command
 from rido.core.options import COLLECT
-from rido.suite.suite import Suite, SuiteOptions, ray_simulator
+from rido.suite.suite import Suite, ray_simulator
 
 
 def _interrupted(given: Mapping[str, Any]) -> str:
@@ -23,7 +23,7 @@ def _folder(file: Path, output: Path | None) -> Path:
     return file.with_suffix("") if output is None else output
 
 
-@command(SuiteOptions, interrupted=_interrupted)
+@command(Suite.run, interrupted=_interrupted)
 def suite_command(
     file: Annotated[Path, typer.Argument(help="A TOML file: budget, [tasks.NAME], [policies].")],
     output: Annotated[

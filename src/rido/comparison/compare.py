@@ -15,15 +15,16 @@ from rido.core import checks
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.trajectories import concatenate
 from rido.evaluation.collector import Collector
-from rido.evaluation.problem import Problem, SimulationOptions, StartsOptions, policy_fingerprint
+from rido.evaluation.problem import Problem, policy_fingerprint
 from rido.evaluation.progress import Progress
 from rido.policies.files import named_policies
 from rido.record.database import RunFileError
 from rido.record.records import COMPARISON, DOUBTS, NOTES, REMARKS, Piece
 from rido.record.runfile import RunFile
 from rido.simulators import factory
-from rido.simulators.base import describe, refuse_memory
+from rido.simulators.base import refuse_memory
 from rido.simulators.lineup import Lineup
+from rido.simulators.options import Options
 from rido.simulators.sobol import check_seeds, refuse_without_points
 
 DECIDE = "What to decide"
@@ -34,7 +35,7 @@ _SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts", 
 
 
 @declares
-class CompareOptions(SimulationOptions, StartsOptions, total=False):
+class CompareOptions(Options, total=False):
     """Options of compare(), beside those that other functions take too.
 
     Args:
@@ -96,7 +97,7 @@ def compare(
         first = lineup.simulator(next(iter(named)))
         if options["starts"] == "sobol":
             refuse_without_points(first, reseed=options["reseed"])
-        race.lockstep = describe(first).in_time_of_one
+        race.lockstep = first.capabilities.in_time_of_one
         entropy = secrets.randbits(64) if options["seed"] is None else options["seed"]
         if options["run"] is not None:
             identity = problem.fingerprints(first)
@@ -136,7 +137,7 @@ def _collect(
     remarks: list[str] = []
     doubts: list[str] = []
     for name in race.names if not pieces else ():
-        able = describe(lineup.simulator(name))
+        able = lineup.simulator(name).capabilities
         doubts += [] if able.policy is None else [f"{name}: {warning}" for warning in able.policy.warnings]
         refuse_memory(lineup.simulator(name), name)
         if able.policy is not None and not able.policy.reproducible:
@@ -156,8 +157,8 @@ def _collect(
                     collectors[name] = Collector(running, replicates=race.replicates, pieces=pieces, **process)
                 collectors[name].round = piece_round(race, name)
                 told[name], _ = collectors[name].collect(lengths, groups, bar)
-                able = describe(running)
-                notes, remarks = [*notes, *able.notes], [*remarks, *able.remarks]
+                found = collectors[name].found
+                notes, remarks = [*notes, *found.notes], [*remarks, *found.remarks]
             race.tell(told)
             for name in names:
                 if name not in race.racing:

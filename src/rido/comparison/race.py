@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.comparison.comparison import LEAST_PAIRS, Comparison, Exit, enough, reach_at
-from rido.comparison.looks import Looks
 from rido.comparison.paired import PairedRewards
+from rido.comparison.sequential import SpendingBoundary
 from rido.core import checks
 from rido.core.allocation import fill
 from rido.core.estimate import Estimate
@@ -42,8 +42,9 @@ class Race:
     After each round a policy drops out when the bound on its difference to the leader excludes 0, from the eighth pair
     on (see :func:`rido.comparison.comparison.reach_at`). With K policies and ``alpha = 1 - confidence``, each
     bound fails on one side with a probability of ``alpha / K`` over all looks, spent as
-    :class:`rido.comparison.looks.Looks` says. A policy that is as good as any other is lost to one of the K - 1
-    others with at most ``alpha (K - 1) / K`` by Bonferroni's inequality. So the best one is lost with less than alpha.
+    :class:`rido.comparison.sequential.SpendingBoundary` says. A policy that is as good as any other is lost to one of
+    the K - 1 others with at most ``alpha (K - 1) / K`` by Bonferroni's inequality. So the best one is lost with less
+    than alpha.
     Where all are equally good, one is called the best if K - 1 are lost, which by Markov's inequality has a probability
     of at most alpha.
 
@@ -101,7 +102,7 @@ class Race:
             raise ValueError(
                 f"budget must pay for {least} {kind} of each policy, {total} transitions in all, got {self.budget}"
             )
-        self._looks = Looks((1 - self.confidence) / len(self.names))
+        self._boundary = SpendingBoundary((1 - self.confidence) / len(self.names))
         self._rewards = PairedRewards(self.names, horizon=horizon, gamma=gamma, division=self._division)
         self._racing = list(self.names)
         self._leader = self.names[0]
@@ -212,7 +213,7 @@ class Race:
         tested = {name: rival for name, rival in rivals.items() if enough(rival)}
         if tested:
             planned = next(iter(rivals.values())).schedule.transitions  # of each policy in the race
-            self._level = self._looks.level(planned, 1.0 if last else self.spent / self.budget)
+            self._level = self._boundary.level(planned, 1.0 if last else self.spent / self.budget)
         known = self.result()
         most = {name: known.bounds(name, leader)[1] for name in rivals}
         for name in tested:

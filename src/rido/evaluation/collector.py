@@ -34,14 +34,14 @@ from rido.record.records import (
 )
 from rido.record.runfile import RunFile
 from rido.simulators.base import (
-    ObservingSimulator,
+    Batch,
+    Request,
+    Seeds,
     SimulationError,
     Simulator,
     Summarised,
-    SummarisingSimulator,
-    describe,
+    Wants,
     refuse_components,
-    seed_source,
     trajectory_seeds,
 )
 from rido.simulators.requests import check_rewards
@@ -85,6 +85,7 @@ class Collector:
         seconds: time that collecting took, recorded pieces included.
         reset_seconds: time that resets took, recorded ones included.
         busy_seconds: time that all of it took in this process.
+        found: what the simulator has found out so far.
     """
 
     def __init__(
@@ -104,10 +105,10 @@ class Collector:
     ) -> None:
         if components is None:
             refuse_components(simulator, "a comparison of policies")
-        self._simulator = simulator
+        self._simulator, self.found = simulator, simulator.capabilities.found
         self._components = components
         self._points = SobolPoints(entropy, stream=_START_STREAM, replicates=replicates) if replicates else None
-        self._lockstep = describe(simulator).lockstep
+        self._lockstep = simulator.capabilities.lockstep
         self._entropy = entropy
         self._record = record
         self._given_notes = tuple(notes)
@@ -147,13 +148,14 @@ class Collector:
 
     def summarise(self, schedule: Schedule, whole: int | None, bar: Progress) -> tuple[Summary, Summary | None]:
         """Collects a schedule; returns sums over its rewards, and over their signal if there is a critic."""
-        assert isinstance(self._simulator, SummarisingSimulator)
         started = time.perf_counter()
         known: dict[str, Any] = dict(critic=self.critic, before=self._summarised, whole=whole)
+        seeds = Seeds(self._entropy, self.trajectories, schedule.trajectories)
         try:
-            found = self._simulator.summarise(schedule, seed_source(self._entropy), self.trajectories, **known)
+            found = self._simulator.collect(Request(schedule, seeds, wants="sums", **known)).sums
         except SimulationError as error:
             raise self._in_evaluation(error) from None
+        assert found is not None
         self._summarised = found
         if found.starts is not None:
             self._starts.append(found.starts)
@@ -182,7 +184,7 @@ class Collector:
             extractor: makes the features.
             resets: the most that there will be.
         """
-        worth = resets * (_SOBOL_GAIN if describe(self._simulator).takes_points else 1.0)
+        worth = resets * (_SOBOL_GAIN if self._simulator.capabilities.takes_points else 1.0)
         if self._record is None:
             return worth
         if extractor.agent is not None:
@@ -201,7 +203,7 @@ class Collector:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know, with what the simulator found out while it collected."""
-        return tuple(dict.fromkeys([*self._given_notes, *describe(self._simulator).notes]))
+        return tuple(dict.fromkeys([*self._given_notes, *self.found.notes]))
 
     @property
     def starts(self) -> NDArray[np.float64]:
@@ -229,7 +231,7 @@ class Collector:
             share: of the variance, that the resets may have.
             most: resets at most, at least 2.
         """
-        starts, able = np.concatenate(self._starts), describe(self._simulator)
+        starts, able = np.concatenate(self._starts), self._simulator.capabilities
         spread = float(starts.var(ddof=1)) if starts.size > 1 else 0.0
         wanted = most if error**2 == 0 else min(most, spread * (1 - share) / share / error**2)
         count = int(min(max(wanted, _FEWEST_RESETS), most))
@@ -333,32 +335,32 @@ class Collector:
             rate = self._steps / self.seconds
             count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
         count = min(count, lengths.size)
-        request: list[Any] = [lengths[:count], trajectory_seeds(self._entropy, self.trajectories, count)]
-        if self._points is not None:
-            request.append(self._points.take(groups[:count]))
+        wants: Wants = "rewards" if extractor is None and self.critic is None else "observations"
+        points = None if self._points is None else self._points.take(groups[:count])
+        seeds = trajectory_seeds(self._entropy, self.trajectories, count)
         started = time.perf_counter()
         try:
-            if extractor is None and self.critic is None:
-                piece = Piece(self.round, self._simulator.rollout(*request), 0.0)
+            batch = self._simulator.collect(Request(lengths[:count], seeds, points, wants=wants))
+            self.found = batch.found
+            if wants == "rewards":
+                piece = Piece(self.round, batch.trajectories, 0.0)
             else:
-                piece = self._observe(request, extractor)
+                piece = self._observed(batch, seeds, extractor)
         except SimulationError as error:
             raise self._in_evaluation(error) from error.__cause__
         piece = dataclasses.replace(piece, seconds=time.perf_counter() - started)
         if self._components is not None:
             self._components.check(piece.trajectories)  # before anything is recorded
         if self._record is not None:
-            if not self.trajectories and (rehearsed := describe(self._simulator).rehearsed):
-                self._record.set(REHEARSED, rehearsed)  # a run that resumes rehearses with other seeds
-            self._record.append(piece, describe(self._simulator).workers)
+            if not self.trajectories and self.found.rehearsed:
+                self._record.set(REHEARSED, self.found.rehearsed)  # a run that resumes rehearses with other seeds
+            self._record.append(piece, self.found.workers)
         return piece
 
     def _in_evaluation(self, error: SimulationError) -> SimulationError:
         return SimulationError(self.trajectories + error.trajectory, error.step, error.seed, error.reason)
 
-    def _observe(self, request: list[Any], extractor: FeatureExtractor | None) -> Piece:
-        assert isinstance(self._simulator, ObservingSimulator)
-        observed = self._simulator.observe(*request)
+    def _observed(self, observed: Batch, seeds: Sequence[int], extractor: FeatureExtractor | None) -> Piece:
         if extractor is None:
             assert self.critic is not None
             made = signal(self.critic, observed, horizon=self._horizon, gamma=self._gamma)
@@ -366,7 +368,7 @@ class Collector:
         # One trajectory after the other, because an agent's value may be rounded by its place in the batch.
         steps = observed.trajectories.steps
         parts: list[NDArray[np.float64]] = []
-        for seed, count, end in zip(request[1], steps.tolist(), np.cumsum(steps).tolist(), strict=True):
+        for seed, count, end in zip(seeds, steps.tolist(), np.cumsum(steps).tolist(), strict=True):
             actions = None if observed.actions is None else observed.actions[end - count : end]
             first = end - count + len(parts)  # there is one observation more than actions for each trajectory
             observations = take(observed.observations, np.arange(first, first + count + 1))
@@ -375,21 +377,18 @@ class Collector:
         return Piece(self.round, observed.trajectories, 0.0, features=features, terminated=observed.terminated)
 
     def _reset(self, first: int, replicates: NDArray[np.int64]) -> tuple[NDArray[np.float64], float]:
-        count = replicates.size
-        assert isinstance(self._simulator, ObservingSimulator) and self.critic is not None
-        started = time.perf_counter()
+        assert self.critic is not None
+        count, started = replicates.size, time.perf_counter()
+        seeds = Seeds(self._entropy, first, count, stream=_RESET_STREAM)
+        points = None if self._reset_points is None else self._reset_points.take(replicates)
+        critic = self.critic if self.summing else None
+        batch = self._simulator.collect(Request(None, seeds, points, wants="starts", critic=critic))
         if self.summing:
-            assert isinstance(self._simulator, SummarisingSimulator)
-            values = self._simulator.start_values(seed_source(self._entropy, _RESET_STREAM), first, count, self.critic)
-            return values, time.perf_counter() - started
-        request: list[Any] = [trajectory_seeds(self._entropy, first, count, stream=_RESET_STREAM)]
-        if self._reset_points is not None:
-            request.append(self._reset_points.take(replicates))
-        observations = self._simulator.starts(*request)
-        starts = value(self.critic, observations, np.full(count, self._horizon))
+            return batch.observations, time.perf_counter() - started
+        starts = value(self.critic, batch.observations, np.full(count, self._horizon))
         seconds = time.perf_counter() - started
         if self._record is not None:
-            self._record.append_resets(first // _RESETS, starts, seconds, describe(self._simulator).workers)
+            self._record.append_resets(first // _RESETS, starts, seconds, batch.found.workers)
         return starts, seconds
 
 

@@ -13,8 +13,8 @@ from rido.core import checks
 from rido.core.options import ESTIMATE, SPEND, Option, declares, takes
 from rido.evaluation.components import Components, check_gammas
 from rido.evaluation.extension import Goal, all_goals
-from rido.evaluation.loop import Task, run_task
-from rido.evaluation.problem import Problem, SimulationOptions, StartsOptions
+from rido.evaluation.loop import EvaluationTask, run_task
+from rido.evaluation.problem import Problem
 from rido.evaluation.recorded import time_spent
 from rido.evaluation.result import Evaluation
 from rido.evaluation.time_budget import TimeBudget
@@ -22,9 +22,9 @@ from rido.predictors.base import Critic
 from rido.predictors.selection import RESET_SHARE
 from rido.record.fingerprint import identify
 from rido.simulators import factory
-from rido.simulators.base import Simulator, describe
+from rido.simulators.base import Simulator
 from rido.simulators.components import TransitionFunction, check_components
-from rido.simulators.options import OWN
+from rido.simulators.options import OWN, Options
 from rido.simulators.sobol import refuse_without_points
 from rido.strategies import Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
@@ -33,12 +33,10 @@ CriticName = Literal["policy", "fit", "auto"]
 
 _SUMMED_BUDGET = 1_000_000  # transitions beyond which rewards stay on a device that can sum them up
 _SUMMED_HORIZON = 4096  # steps up to which it can: sums are T x T tables
-_ONE = "several policies are compared by one number each"
-_COMPARED = "differences and scores rest on rewards alone"
 
 
 @declares
-class EvaluateOptions(SimulationOptions, StartsOptions, total=False):
+class EvaluateOptions(Options, total=False):
     """Options of evaluate(), beside those that other functions take too.
 
     Args:
@@ -82,23 +80,20 @@ class EvaluateOptions(SimulationOptions, StartsOptions, total=False):
             rule=lambda name, value: check_components(value),
             switch=("--component", "A number in info to estimate too, such as cost; may be repeated."),
             refused={OWN: "name them in its attribute components"},
-            only=_ONE,
         ),
     ]
-    plan_for: Annotated[str | None, Option(None, ESTIMATE, only=_ONE)]
-    reward_range: Annotated[tuple[float, float] | None, Option(None, ESTIMATE, only=_ONE)]
+    plan_for: Annotated[str | None, Option(None, ESTIMATE)]
+    reward_range: Annotated[tuple[float, float] | None, Option(None, ESTIMATE)]
     budget: Annotated[int | None, Option(None, SPEND)]
-    time_budget: Annotated[
-        float | None, Option(None, SPEND, only="policies are compared after the same transitions, not seconds")
-    ]
-    until: Annotated[float | None, Option(None, SPEND, only="a comparison stops by itself")]
-    max_resets: Annotated[int | None, Option(None, SPEND, rule=partial(checks.integer, least=2), only=_COMPARED)]
-    reset_cost: Annotated[float, Option(0.0, SPEND, only=_COMPARED)]
+    time_budget: Annotated[float | None, Option(None, SPEND)]
+    until: Annotated[float | None, Option(None, SPEND)]
+    max_resets: Annotated[int | None, Option(None, SPEND, rule=partial(checks.integer, least=2))]
+    reset_cost: Annotated[float, Option(0.0, SPEND)]
     strategy: Annotated[
         StrategyName | Strategy | Callable[..., Strategy],
         Option("adaptive", switch=("--strategy", "What decides on the lengths of trajectories.")),
     ]
-    critic: Annotated[CriticName | Callable[..., Any] | None, Option(None, only=_COMPARED)]
+    critic: Annotated[CriticName | Callable[..., Any] | None, Option(None)]
     run: Annotated[
         str | Path | None, Option(None, switch=("--run", "Record the run in this file, resume it, or extend it."))
     ]
@@ -140,7 +135,7 @@ def evaluate(
         )
     if options["budget"] is None and options["time_budget"] is None:
         raise ValueError("budget must be given, in transitions, or time_budget, in seconds")
-    problem = Problem.resolve(env, max(gammas), options)
+    problem = Problem.resolve(env, max(gammas), options, EvaluateOptions)
     if problem.own and policy is not None:
         raise ValueError(f"policy must be None with {OWN}, got {checks.shown(policy)}: it acts by itself")
     simulated = problem.options["simulator"]
@@ -157,7 +152,7 @@ def evaluate(
             configuration |= problem.fingerprints(simulator)
             if callable(options["components"]):
                 configuration["components_fingerprint"] = identify("components", options["components"])
-        columns = Components.resolve(describe(simulator).components, gammas, options["plan_for"])
+        columns = Components.resolve(simulator.capabilities.components, gammas, options["plan_for"])
         task = _task(problem, simulator, options, method, columns)
         result = run_task(task, simulator, problem.name(simulator), configuration)
     return replace(result, warnings=(*result.warnings, *closing))
@@ -221,9 +216,9 @@ def _begin(strategy: Callable[..., Strategy], **settings: Any) -> Strategy:
 
 def _task(
     problem: Problem, simulator: Simulator, options: EvaluateOptions, method: _Method, columns: Components | None
-) -> Task:
+) -> EvaluationTask:
     """Returns what the loop is to do, decided by what the simulator can do."""
-    able, horizon, critic, run = describe(simulator), problem.horizon, options["critic"], options["run"]
+    able, horizon, critic, run = simulator.capabilities, problem.horizon, options["critic"], options["run"]
     if columns is not None and (critic is not None or options["reward_range"] is not None):
         given = "a critic, which is a value function of the reward alone" if critic is not None else "reward_range"
         raise ValueError(f"components, vector rewards and several gamma do not go with {given}")
@@ -273,7 +268,7 @@ def _task(
             f"reward_range needs run=FILE or a budget of at most {_SUMMED_BUDGET:,} transitions, beyond which a device "
             f"keeps the rewards to itself, got {first.budget:,}"
         )
-    return Task(
+    return EvaluationTask(
         make=partial(method.make, **settings),
         strategy=first,
         goals=tuple(goals),

@@ -23,7 +23,7 @@ from rido.predictors.learning import Learner
 from rido.predictors.selection import RESET_SHARE, CriticChoice
 from rido.record.records import COMPONENTS, NORMALISATION, REHEARSED, REMARKS, REWARD_RANGE
 from rido.record.runfile import RunFile
-from rido.simulators.base import Simulator, describe
+from rido.simulators.base import Simulator
 from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import width_warnings
@@ -36,7 +36,7 @@ _BYTES_PER_TRANSITION = 16  # rewards are kept once while they are collected, an
 
 
 @dataclass(frozen=True)
-class Task:
+class EvaluationTask:
     """What :func:`rido.evaluate` was asked to do, checked.
 
     Attributes:
@@ -99,10 +99,12 @@ def reset_reserve(max_resets: int, reset_cost: float, budget: int) -> int:
     return math.ceil(max(min(max_resets * reset_cost, _RESET_BUDGET * budget), _LEAST_RESETS * reset_cost))
 
 
-def run_task(task: Task, simulator: Simulator, environment: str, configuration: Mapping[str, Any]) -> Evaluation:
+def run_task(
+    task: EvaluationTask, simulator: Simulator, environment: str, configuration: Mapping[str, Any]
+) -> Evaluation:
     """Runs the loop of asking, collecting and telling, and puts the result together."""
     strategy, timing = task.strategy, task.timing
-    acting = describe(simulator).policy
+    acting = simulator.capabilities.policy
     policy = "its own policy" if acting is None else acting.name
     choice = CriticChoice.resolve(task.critic, simulator)
     if choice.learns and choice.name == "auto" and strategy.budget < _LEARNING * strategy.horizon:
@@ -145,15 +147,20 @@ def run_task(task: Task, simulator: Simulator, environment: str, configuration: 
 
 
 def _run(
-    task: Task, simulator: Simulator, environment: str, policy: str, choice: CriticChoice, record: RunFile | None
+    task: EvaluationTask,
+    simulator: Simulator,
+    environment: str,
+    policy: str,
+    choice: CriticChoice,
+    record: RunFile | None,
 ) -> Evaluation:
     """Runs a task whose run file, if there is one, is open."""
-    strategy, able = task.strategy, describe(simulator)
+    strategy, able = task.strategy, simulator.capabilities
     normalisation = "" if able.policy is None else able.policy.normalisation
     notes: list[str] = []
     if able.policy is not None and not able.policy.reproducible:
         notes.append(f"{policy} draws random numbers that the seed does not control")
-    notes += able.notes
+    notes += able.found.notes
     if task.timing is not None:
         notes.append("how much was collected depended on the speed of the machine, not on the seed")
     seed = task.seed if record is None else record.configuration["seed"]
@@ -163,7 +170,7 @@ def _run(
     if record is not None:
         record.set(NORMALISATION, normalisation)
         notes = record.add_notes(notes)
-        record.add_notes(describe(simulator).remarks, REMARKS)
+        record.add_notes(able.found.remarks, REMARKS)
     reproducible = not notes
     notes += [*([] if able.policy is None else able.policy.warnings), *choice.notes]
     collector = Collector(
@@ -184,7 +191,7 @@ def _run(
     if late := [note for note in collector.notes if note not in notes]:
         reproducible = False
         notes += late if record is None else [note for note in record.add_notes(late) if note not in notes]
-    remarks, rehearsed = list(describe(simulator).remarks), describe(simulator).rehearsed
+    remarks, rehearsed = list(collector.found.remarks), collector.found.rehearsed
     if record is not None:
         rehearsed = int(record.get_or_set(REHEARSED, rehearsed))
         remarks = record.add_notes(remarks, REMARKS)
@@ -238,7 +245,7 @@ def _run(
     )
 
 
-def _spend(task: Task, choice: CriticChoice, collector: Collector, bar: Progress) -> Strategy:
+def _spend(task: EvaluationTask, choice: CriticChoice, collector: Collector, bar: Progress) -> Strategy:
     """Spends the budget; returns the strategy that knows what the estimate rests on."""
     strategy, spent = task.strategy, 0
     if task.reserve and (choice.critic is not None or choice.learns):

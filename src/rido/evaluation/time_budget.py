@@ -11,7 +11,7 @@ import numpy as np
 from rido.core import checks
 from rido.core.schedule import Schedule
 from rido.evaluation.collector import Collector
-from rido.simulators.base import Simulator, describe, trajectory_seeds
+from rido.simulators.base import Simulator, trajectory_seeds
 from rido.strategies import Strategy
 
 _MEASURING = 0.02  # share of a time budget for measuring what steps and resets cost
@@ -64,7 +64,7 @@ def measure_costs(simulator: Simulator, horizon: int, seconds: float, entropy: i
         entropy: what the seeds come from.
         most: transitions to take at most, at least 2; as many as it takes if not given.
     """
-    able = describe(simulator)
+    able = simulator.capabilities
     count = min(simulator.num_envs, max(_MOST_TRAJECTORIES, able.in_time_of_one))
     if most is not None:
         count = max(1, min(count, most // _LEAST_LENGTHS))

@@ -25,7 +25,7 @@ from rido.core.trajectories import Trajectories, count_reached, positions, start
 from rido.policies.differentiable import DifferentiablePolicy
 from rido.policies.observations import take
 from rido.predictors.base import Critic, signal
-from rido.simulators.base import Observed
+from rido.simulators.base import Batch
 from rido.strategies.division import Division
 
 Floats = NDArray[np.float64]
@@ -124,7 +124,7 @@ class Gpomdp:
         """What plans serve: all projections of the gradient. The first component of signals is the plain reward."""
         return [0.0] + [1.0] * len(self._directions)
 
-    def add(self, observed: Observed, teams: NDArray[np.int64]) -> Trajectories:
+    def add(self, observed: Batch, teams: NDArray[np.int64]) -> Trajectories:
         """Takes in trajectories and returns their signals: the reward, then the projections of X_t S_t."""
         assert observed.actions is not None
         rewards = observed.trajectories

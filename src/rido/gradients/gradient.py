@@ -19,11 +19,13 @@ from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.schedule import Schedule
-from rido.evaluation.problem import CollectingOptions, Problem, ProblemOptions
+from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
 from rido.predictors.base import Critic, FunctionCritic, agent_critic
 from rido.simulators import factory
-from rido.simulators.base import SimulationError, close, describe, trajectory_seeds
+from rido.simulators.base import SimulationError, close, trajectory_seeds
+from rido.simulators.options import Options
+from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
@@ -147,7 +149,7 @@ class Gradient:
 
 
 @declares
-class GradientOptions(ProblemOptions, CollectingOptions, total=False):
+class GradientOptions(Options, total=False):
     """Options of gradient(), beside those that other functions take too.
 
     Args:
@@ -170,7 +172,14 @@ class GradientOptions(ProblemOptions, CollectingOptions, total=False):
     projections: Annotated[int, Option(16, rule=partial(checks.integer, least=1))]
 
 
-@takes(GradientOptions)
+@takes(
+    GradientOptions,
+    without={
+        "its policy is an object, and its actions are sampled": ("deterministic", "trust"),
+        "it needs what the policy saw and did, in this process": ("workers", "simulator", "step_timeout"),
+        "its error is that of independent trajectories": ("starts",),
+    },
+)
 def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientOptions]) -> Gradient:
     """Estimates the gradient of the expected discounted return with the least error for a budget of transitions.
 
@@ -207,8 +216,8 @@ def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientO
     try:
         made = _critic(options["critic"], acting)
         found = _estimate(spending, simulator, acting, made, entropy, options)
-        able = describe(simulator)
-        notes = (*able.check_seeds(trajectory_seeds(entropy, 0, 2)), *able.notes)
+        notes = (*check_seeds(simulator, entropy, sobol=False), *simulator.found.notes)
+        remarks = simulator.found.remarks
     finally:
         warnings = close(simulator)
     return Gradient(
@@ -221,7 +230,7 @@ def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientO
         seed=entropy,
         seconds=time.perf_counter() - started,
         warnings=(*dict.fromkeys(notes), *acting.warnings, *warnings),
-        remarks=(*([acting.normalisation] if acting.normalisation else []), *able.remarks),
+        remarks=(*([acting.normalisation] if acting.normalisation else []), *remarks),
     )
 
 

@@ -23,7 +23,7 @@ from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, concatenate, count_reached
 from rido.policies.observations import stack_alike, take
-from rido.simulators.base import Capabilities, Observed
+from rido.simulators.base import Batch, Capabilities, Request
 from rido.simulators.factory import import_environment, resolve_horizon
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.identity import environment_name
@@ -179,7 +179,7 @@ class EvalEnvs:
         """
 
         def wrap(env: Env) -> Env:
-            return _Episode(_seen_by(agent_space, env), episodes, monitored=self._monitored, render=self._render)
+            return _EpisodeWrapper(_seen_by(agent_space, env), episodes, monitored=self._monitored, render=self._render)
 
         if self._make is not None:
             make = self._make
@@ -203,18 +203,14 @@ class _CountingSimulator(GymnasiumSimulator):
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, environment=self._name)
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Any, points: Any = None) -> Trajectories:
-        found = super().rollout(lengths, seeds, points)
-        self._episodes.add(found, seeds)
-        return found
-
-    def observe(self, lengths: NDArray[np.int64], seeds: Any, points: Any = None) -> Observed:
-        found = super().observe(lengths, seeds, points)
-        self._episodes.add(found.trajectories, seeds)
-        return found
+    def collect(self, request: Request) -> Batch:
+        batch = super().collect(request)
+        if len(batch.trajectories):
+            self._episodes.add(batch.trajectories, request.seeds)
+        return batch
 
 
-class _Episode(gym.Wrapper[Any, Any, Any, Any]):
+class _EpisodeWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """Counts rewards and ends of episodes as SB3's ``evaluate_policy`` does.
 
     An environment's own time limit is an end. Where there is a Monitor, rewards are those that it sees, and only what

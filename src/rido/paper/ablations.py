@@ -9,7 +9,7 @@ import numpy as np
 
 from rido.paper.domains import Source, rewards_of
 from rido.paper.errors import mean_counts, mean_square, run_rido, short
-from rido.study.compare import Bank
+from rido.study.strategies import Bank
 
 BETAS = (1.0, 1.1, 5.0, 10.0, 20.0, 100.0, 1000.0)
 BATCHES = (50, 100, 200, 300, 400, 500)

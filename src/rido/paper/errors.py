@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rido.paper.domains import Source, rewards_of, world_of
 from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
-from rido.study.compare import Bank, StrategyResult, compare, standard_error
+from rido.study.strategies import Bank, StrategyResult, compare_strategies, standard_error
 
 Array = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ CRITIC_SHARE = 4
 FEWEST_CRITIC_RUNS = 2  # fitting critics takes seconds
 
 
-def compare_strategies(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
+def errors_of_strategies(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
     """Runs every strategy without a critic many times, all with the same random numbers."""
     rewards, steps = rewards_of(source)
     strategies: Mapping[str, Callable[..., Strategy]] = {
@@ -38,7 +38,7 @@ def compare_strategies(source: Source, gamma: float, budget: int, runs: int) -> 
         "oracle": Bank(rewards, gamma=gamma, steps=steps).strategy("oracle"),
         "adaptive": Adaptive,
     }
-    comparison = compare(
+    comparison = compare_strategies(
         strategies,
         rewards,
         budget=budget,

@@ -20,11 +20,11 @@ from rido.evaluation.progress import Progress
 from rido.paper import ablations, live, theory
 from rido.paper.claims import Claim, check_claims
 from rido.paper.domains import ADDITIONAL, EXAMPLES, GAMMAS, MAIN, PARTS, Domain, Source, precision, record
-from rido.paper.errors import CRITIC_SHARE, FEWEST_CRITIC_RUNS, compare_strategies, evaluate_with_critic
+from rido.paper.errors import CRITIC_SHARE, FEWEST_CRITIC_RUNS, errors_of_strategies, evaluate_with_critic
 from rido.paper.figures import draw
 from rido.paper.page import write_page
 from rido.paper.policies import find_policy
-from rido.paper.storage import Task, keep, read, run_tasks, write_whole
+from rido.paper.storage import Job, keep, read, run_tasks, write_whole
 
 _NEEDED = ("matplotlib", "mujoco")
 SECTIONS = ("main", "schedules", "beta", "batch", "additional", "theory", "runtime")
@@ -35,7 +35,7 @@ _ARRAYS = ("errors", "counts", "counts_low", "counts_high", "weights")
 _SPOT_CHECKS = (("pendulum", 5), ("ant", 25))  # domain, and runs on the bank for each run of real steps
 _FEWEST_SPOT_RUNS = 10
 
-Cell = tuple[dict[str, Any], Task]
+Cell = tuple[dict[str, Any], Job]
 
 
 @dataclass(frozen=True)
@@ -98,17 +98,17 @@ class Reproduction:
             ]
         return []
 
-    def banks(self, section: str) -> list[Task]:
+    def banks(self, section: str) -> list[Job]:
         """Returns the tasks that record the banks of a section."""
         domains = {"main": MAIN, "schedules": MAIN, "additional": ADDITIONAL, "beta": EXAMPLES, "batch": EXAMPLES}
         chosen = domains.get(section, ADDITIONAL[:1] if section == "theory" else ())
         sources = dict.fromkeys(self.source(domain, gamma) for domain in chosen for gamma in GAMMAS)
-        return [Task(path, partial(record, source, path)) for source in sources for path in source.parts()]
+        return [Job(path, partial(record, source, path)) for source in sources for path in source.parts()]
 
     def _cell(self, key: dict[str, Any], work: Any, *place: str) -> Cell:
         name = "-".join(f"{value:g}" if isinstance(value, float) else str(value) for value in key.values())
         name = re.sub(r"[^\w.]+", "-", f"{name}-{self.runs}")
-        return key, Task(self.out.joinpath("cells", *place, f"{name}.json"), work)
+        return key, Job(self.out.joinpath("cells", *place, f"{name}.json"), work)
 
     def _errors(self, domains: Sequence[Domain]) -> list[Cell]:
         cells = []
@@ -121,7 +121,7 @@ class Reproduction:
                     critic = self.runs >= _FEW_RUNS or budget == domain.schedule_budget
                     more = {"horizon": domain.horizon, "batch": domain.batch, "schedule_budget": domain.schedule_budget}
                     for kind, work, runs in (
-                        ("plain", compare_strategies, self.runs),
+                        ("plain", errors_of_strategies, self.runs),
                         *([("critic", evaluate_with_critic, critic_runs)] if critic else []),
                     ):
                         _, task = self._cell(key, partial(work, source, gamma, budget, runs), kind, source.name)

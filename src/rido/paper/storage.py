@@ -17,7 +17,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
-class Task:
+class Job:
     """Work for another process.
 
     Attributes:
@@ -29,7 +29,7 @@ class Task:
     work: Callable[[], Any]
 
 
-def run_tasks(tasks: Sequence[Task], processes: int, advance: Callable[[], None]) -> None:
+def run_tasks(tasks: Sequence[Job], processes: int, advance: Callable[[], None]) -> None:
     """Runs all tasks that are not done yet in several processes, and writes each result as soon as it is there.
 
     Args:
@@ -66,14 +66,14 @@ def _timed(work: Callable[[], Any]) -> Any:
     return result if result is None else {**result, "seconds": time.process_time() - started}
 
 
-def keep(task: Task, result: Any) -> None:
+def keep(task: Job, result: Any) -> None:
     """Writes the result of a task, unless the task wrote its file itself."""
     if result is not None:
         with write_whole(task.path) as file:
             file.write(json.dumps(result).encode())
 
 
-def read(task: Task) -> Any:
+def read(task: Job) -> Any:
     """Reads the result of a finished task."""
     return json.loads(task.path.read_bytes())
 

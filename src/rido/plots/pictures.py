@@ -24,7 +24,7 @@ from rido.plots.style import BAND, GREY, REFERENCE, axes, colours, label_ends, l
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from rido.study import Comparison
+    from rido.study import StrategyComparison
 
 
 @style()
@@ -137,11 +137,12 @@ def plot_estimates(
 
 
 @style()
-def plot_comparison(comparisons: Comparison | Sequence[Comparison], *, ax: Axes | None = None) -> Axes:
+def plot_comparison(comparisons: StrategyComparison | Sequence[StrategyComparison], *, ax: Axes | None = None) -> Axes:
     """Draws the mean squared errors of strategies with their 95% intervals, against the budget where there are several.
 
     Args:
-        comparisons: what :func:`rido.study.compare` returned, or that for several budgets and the same strategies.
+        comparisons: what :func:`rido.study.compare_strategies` returned, or that for several budgets and the same
+            strategies.
         ax: where to draw; new axes if not given.
 
     Returns:
@@ -177,11 +178,11 @@ def plot_comparison(comparisons: Comparison | Sequence[Comparison], *, ax: Axes 
 
 
 @style()
-def plot_schedules(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
+def plot_schedules(comparison: StrategyComparison, *, ax: Axes | None = None) -> Axes:
     """Draws where each strategy's samples went: the mean over the repetitions, and a band with 95% of them.
 
     Args:
-        comparison: what :func:`rido.study.compare` returned.
+        comparison: what :func:`rido.study.compare_strategies` returned.
         ax: where to draw; new axes if not given.
 
     Returns:

@@ -107,9 +107,9 @@ def differentiable_policy(
     if isinstance(policy, DifferentiablePolicy):
         return policy
     if isinstance(policy, StochasticPolicy):
-        from rido.policies.jax_scores import JaxPolicy
+        from rido.policies.jax_scores import JaxScores
 
-        return JaxPolicy(policy, observation_space, action_space)
+        return JaxScores(policy, observation_space, action_space)
     if sb3.is_model(policy) or sb3.is_network(policy) or is_module(policy):
         from rido.policies.torch_scores import AgentScores, TorchPolicy
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import gymnasium as gym
 
 
-class JaxPolicy(DifferentiablePolicy):
+class JaxScores(DifferentiablePolicy):
     """A :class:`rido.policies.differentiable.StochasticPolicy` that acts and tells its scores.
 
     Args:

@@ -152,7 +152,7 @@ class TorchPolicy(DifferentiablePolicy):
         return self._values
 
 
-class _Actor(torch.nn.Module):
+class _ActorNetwork(torch.nn.Module):
     """The actor of an on-policy SB3 agent as a network that returns a distribution."""
 
     def __init__(self, policy: Any) -> None:
@@ -182,7 +182,7 @@ class AgentScores(TorchPolicy):
                 "no distribution over actions that can be differentiated"
             )
         agent = sb3.AgentPolicy(model, observation_space, action_space, deterministic=False)
-        actor, values = _Actor(network), agent.value_function()
+        actor, values = _ActorNetwork(network), agent.value_function()
         super().__init__(actor, observation_space, action_space, prepare=agent.prepare, values=values)
         self.name, self.normalisation, self.warnings = agent.name, agent.normalisation, agent.warnings
 

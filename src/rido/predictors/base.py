@@ -27,7 +27,7 @@ from rido.policies.base import Policy, ValueFunction
 from rido.policies.functions import function_name
 from rido.policies.observations import take
 from rido.record.fingerprint import content_of, identify
-from rido.simulators.base import Observed
+from rido.simulators.base import Batch
 
 Floats = NDArray[np.float64]
 Steps = NDArray[np.int64]
@@ -140,7 +140,7 @@ class Signal:
     starts: Floats
 
 
-def signal(critic: Critic, observed: Observed, *, horizon: int, gamma: float) -> Signal:
+def signal(critic: Critic, observed: Batch, *, horizon: int, gamma: float) -> Signal:
     """Compute the residuals of trajectories under a critic.
 
     Args:

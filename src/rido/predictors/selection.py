@@ -9,7 +9,7 @@ from typing import Any
 from rido.core import checks
 from rido.predictors.base import Critic, FunctionCritic, agent_critic
 from rido.predictors.features import FeatureExtractor
-from rido.simulators.base import Simulator, describe
+from rido.simulators.base import Simulator
 
 RESET_SHARE = 0.05
 """Share of the variance that resets may have."""
@@ -48,10 +48,10 @@ class CriticChoice:
         """Make a choice of what a user asked for; raise an error if it is impossible with this simulator."""
         if critic is None:
             return cls("none")
-        able = describe(simulator)
+        able = simulator.capabilities
         if not able.observes and critic != "auto":
             raise ValueError(
-                f"critic must come with a simulator that has observe() and starts(), got {type(simulator).__name__}"
+                f"critic must come with a simulator that observes, got {able.engine or type(simulator).__name__}"
             )
         if not isinstance(critic, str):
             given = critic if isinstance(critic, Critic) else FunctionCritic(critic)
@@ -66,7 +66,7 @@ class CriticChoice:
             if not able.observes:
                 raise ValueError("critic cannot see observations of this simulator")
             judges = able.tells_actions and agent is not None and agent.advantages is not None
-            return cls(critic, extractor=FeatureExtractor(simulator.observation_space, agent, judges=judges))  # type: ignore[attr-defined]
+            return cls(critic, extractor=FeatureExtractor(simulator.observation_space, agent, judges=judges))
         except ValueError as error:
             if critic == "fit":
                 raise

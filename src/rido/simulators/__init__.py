@@ -1,4 +1,4 @@
-"""Simulators collect trajectories: one method, ``rollout(lengths, seeds)``, over any kind of environment.
+"""Simulators collect trajectories: one method, ``collect(request)``, over any kind of environment.
 
 ``gymnasium`` runs environments in this process, ``envpool`` in C++ threads, ``parallel`` in a pool of processes or Ray
 actors, ``jax`` on an accelerator; ``bank`` draws recorded trajectories; ``envs`` registers the paper's domains. May
@@ -7,6 +7,15 @@ name in :mod:`rido.simulators.factory`; ``tests/simulators/test_contract.py`` co
 """
 
 from rido.simulators.bank import BankSimulator
-from rido.simulators.base import Observed, ObservingSimulator, SimulationError, Simulator, trajectory_seeds
+from rido.simulators.base import Batch, Capabilities, Found, Request, SimulationError, Simulator, trajectory_seeds
 
-__all__ = ["BankSimulator", "Observed", "ObservingSimulator", "SimulationError", "Simulator", "trajectory_seeds"]
+__all__ = [
+    "BankSimulator",
+    "Batch",
+    "Capabilities",
+    "Found",
+    "Request",
+    "SimulationError",
+    "Simulator",
+    "trajectory_seeds",
+]

@@ -8,10 +8,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
 from rido.core.trajectories import Trajectories, positions
-from rido.simulators.base import Capabilities, Observed
+from rido.simulators.base import NO_TRAJECTORIES, Batch, Capabilities, Request, Simulator
+from rido.simulators.requests import checked
 
 
-class BankSimulator:
+class BankSimulator(Simulator):
     """A simulator that draws from a bank of recorded full-length trajectories.
 
     A seed picks a row, all rows with equal probability, and a shorter trajectory is the beginning of its row. So the
@@ -35,7 +36,6 @@ class BankSimulator:
     """
 
     num_envs = 1 << 16  # drawing is cheap, so ask for many at once
-    observation_space = None
     policy: Any = None
 
     def __init__(
@@ -58,7 +58,9 @@ class BankSimulator:
     @property
     def capabilities(self) -> Capabilities:
         """It returns observations if they were recorded."""
-        return Capabilities(observes=self.observations is not None, policy=self.policy, load_policy=lambda: self.policy)
+        policies = {} if self.policy is None else {"": self.policy}
+        observes = self.observations is not None
+        return Capabilities(observes=observes, policies=policies, load_policy=lambda name="": self.policy)
 
     def expected_return(self, gamma: float) -> float:
         """Returns the expected discounted return of a trajectory drawn from the bank."""
@@ -69,30 +71,21 @@ class BankSimulator:
         flat = self.rewards.ravel()[np.repeat(rows * self.rewards.shape[1], lengths) + positions(lengths)]
         return Trajectories.of_checked(flat, lengths, np.minimum(self.steps[rows], lengths))
 
-    def rollout(self, lengths: ArrayLike, seeds: Sequence[int]) -> Trajectories:
+    def collect(self, request: Request) -> Batch:
         """Returns the beginnings of the rows that the seeds pick."""
-        lengths, horizon = checks.counts("lengths", lengths).copy(), self.rewards.shape[1]
-        if not 1 <= lengths.min() <= lengths.max() <= horizon:
-            raise ValueError(f"lengths must be from 1 to the horizon {horizon}, got {lengths!r:.80}")
-        return self.beginnings(self._rows(seeds), lengths)
-
-    def observe(self, lengths: ArrayLike, seeds: Sequence[int]) -> Observed:
-        """Returns the beginnings of the rows that the seeds pick, with their observations."""
-        trajectories, rows = self.rollout(lengths, seeds), self._rows(seeds)
-        observations = self._require_observations()
-        seen = np.arange(observations.shape[1]) <= trajectories.steps[:, None]
-        terminated = (self.steps[rows] <= trajectories.lengths) & (self.steps[rows] < self.rewards.shape[1])
-        return Observed(trajectories, observations[rows][seen], terminated)
-
-    def starts(self, seeds: Sequence[int]) -> NDArray[np.generic]:
-        """Returns the first observations of the rows that the seeds pick."""
-        starts: NDArray[np.generic] = self._require_observations()[self._rows(seeds), 0]
-        return starts
-
-    def _require_observations(self) -> NDArray[np.generic]:
-        if self.observations is None:
+        rows = self._rows(request.seeds)
+        observations: Any = self.observations
+        if request.wants != "rewards" and observations is None:
             raise ValueError("observations must be in the bank for a critic, got none")
-        return self.observations
+        if request.wants == "starts":
+            return Batch(NO_TRAJECTORIES, observations[rows, 0])
+        lengths: NDArray[np.int64] = checked(request, self.rewards.shape[1], takes_points=False).lengths
+        trajectories = self.beginnings(rows, lengths.copy())
+        if request.wants == "rewards":
+            return Batch(trajectories)
+        seen = np.arange(observations.shape[1]) <= trajectories.steps[:, None]
+        terminated = (self.steps[rows] <= lengths) & (self.steps[rows] < self.rewards.shape[1])
+        return Batch(trajectories, observations[rows][seen], terminated)
 
     def _rows(self, seeds: Sequence[int]) -> NDArray[np.int64]:
         # Mixing makes neighbouring seeds pick unrelated rows (the finaliser of splitmix64).

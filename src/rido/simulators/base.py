@@ -1,14 +1,15 @@
-"""The interface of simulators: ``rollout``, what some of them can do beyond it, their seeds, and how they fail."""
+"""The contract of simulators: a request for trajectories and the batch that answers it, seeds, and how they fail."""
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories
 
@@ -18,84 +19,88 @@ NARROW_BITS = 31
 Points = NDArray[np.float64] | None
 """A row of numbers in [0, 1) for each trajectory, which decide where it starts; None if its seed does."""
 
+Wants = Literal["rewards", "observations", "starts", "trial", "sums"]
+"""What a request is for; see :class:`Request`."""
+
 _SEEDS = 1024  # computed at once; a multiple of four
 _PERMUTATION_KEY = 31  # last spawn key of the random numbers that permute the lower bits of seeds
 
 
-class Simulator(Protocol):
-    """Anything that collects trajectories of given lengths from given seeds.
-
-    A simulator declares what else it can do in an attribute ``capabilities``, a :class:`Capabilities`, if at all. One
-    whose rewards have several components names them there, or in a tuple attribute ``components``. A run
-    file identifies a simulator by its content. One whose content cannot be read needs a string attribute ``name``, and
-    one that changes while it is used a string attribute ``fingerprint``; they must differ where the returns differ.
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Trajectories to collect.
 
     Attributes:
-        num_envs: trajectories that run side by side; a good number to ask for at once.
+        lengths: planned length of each trajectory; for sums a :class:`rido.Schedule`. Starts and trials need none.
+        seeds: an integer for each trajectory; for sums :class:`Seeds`.
+        points: where trajectories start, if their seeds do not decide it. The numbers of a point take the place of the
+            random numbers of the reset, as far as they last. All other random numbers depend on the seed alone.
+        policy: name of the policy that acts; the first one if empty.
+        wants: "rewards"; "observations" too, with actions, which critics need; "starts", first observations without a
+            step; "trial", to find out without a trajectory why two seeds may not give the same trajectories again; or
+            "sums" over trajectories whose rewards stay on the device.
+        beside: policies that will be asked for the same trajectories, which may run together.
+        critic: for sums, the critic whose residuals are summed too. With it, starts are its values.
+        before: sums to which these will be added; their centre is used here too, which avoids rounding errors.
+        whole: full-length trajectories that the whole budget pays for, if these are not the first sums and spend about
+            all that is left. Sizes that are compiled can be chosen by it: it is the same for all policies.
     """
 
-    num_envs: int
+    lengths: Any
+    seeds: Sequence[int]
+    points: Points = None
+    policy: str = ""
+    wants: Wants = "rewards"
+    beside: Sequence[str] = ()
+    critic: Any = None
+    before: "Summarised | None" = None
+    whole: int | None = None
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        """Collects one trajectory per length, each from its own seed, and returns them in the same order.
 
-        A trajectory depends on its seed only: not on its length (a shorter one is a prefix of a longer one), nor on
-        the other trajectories or on how many run side by side. It ends early where the environment terminates.
+@dataclass(frozen=True)
+class Found:
+    """What a simulator has found out so far.
 
-        Raises:
-            SimulationError: a trajectory could not be collected.
-        """
-        ...
+    Attributes:
+        notes: reasons why the same seed may not give the same trajectories.
+        remarks: what else the reader of a result may want to know, such as a time limit that was lifted.
+        rehearsed: transitions that were tried before environments ran side by side or in processes, beyond those of
+            the trajectories.
+        workers: ready and configured numbers of workers; (1, 1) without a pool.
+    """
+
+    notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    rehearsed: int = 0
+    workers: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
-    """Trajectories with their observations.
+class Batch:
+    """What was collected for a request.
 
     Attributes:
-        trajectories: the rewards.
+        trajectories: the rewards; :data:`NO_TRAJECTORIES` for starts, trials and sums.
         observations: a batch, rows first (a dictionary or tuple of such arrays where the space is one): for one
-            trajectory after the other, the observations before each step taken and after the last one.
+            trajectory after the other, the observations before each step taken and after the last one. For starts, the
+            first observation of each.
         terminated: for each trajectory, whether the environment terminated it, at its planned length or before.
         actions: what the policy returned at each step taken, rows first, for one trajectory after the other; None where
             the simulator does not tell.
+        sums: over rewards, where these were wanted.
+        found: what is known after it; after a trial, only the notes that it gave.
     """
 
     trajectories: Trajectories
-    observations: Any
-    terminated: NDArray[np.bool_]
+    observations: Any = None
+    terminated: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     actions: NDArray[Any] | None = None
+    sums: "Summarised | None" = None
+    found: Found = Found()
 
 
-@runtime_checkable
-class ObservingSimulator(Simulator, Protocol):
-    """A simulator that returns observations, which critics need."""
-
-    observation_space: Any
-    """A ``gymnasium.Space`` of one environment; None if observations are plain arrays."""
-
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        """Collects the same trajectories as ``rollout``, with their observations."""
-        ...
-
-    def starts(self, seeds: Sequence[int]) -> Any:
-        """Returns a batch of first observations, each from its own seed, without taking a step."""
-        ...
-
-
-class PointSimulator(ObservingSimulator, Protocol):
-    """A simulator whose trajectories start where points decide, so that starts can be spread evenly.
-
-    The numbers of a trajectory's point take the place of the random numbers of its reset, as far as they last. All
-    other random numbers, also those of its steps, depend on its seed alone. If points are uniform, starts have the
-    environment's own distribution.
-    """
-
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories: ...
-
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed: ...
-
-    def starts(self, seeds: Sequence[int], points: Points = None) -> Any: ...
+NO_TRAJECTORIES = Trajectories.of_checked(np.zeros(0), *np.zeros((2, 0), dtype=np.int64))
+"""In the batch of a request that takes no trajectory to the host."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,54 +124,6 @@ class Summarised:
         return Summarised(self.rewards + other.rewards, self.signal + other.signal, starts)
 
 
-@runtime_checkable
-class SummarisingSimulator(Simulator, Protocol):
-    """A simulator that can return sums instead of rewards, for runs in which copying rewards would take longest."""
-
-    def summarise(
-        self,
-        schedule: Schedule,
-        source: np.random.SeedSequence,
-        first: int,
-        *,
-        critic: Any = None,
-        before: Summarised | None = None,
-        whole: int | None = None,
-    ) -> Summarised:
-        """Collects the trajectories of a schedule and returns sums over them.
-
-        Args:
-            schedule: how many samples of each step.
-            source: the source of randomness; a trajectory depends on it and on the trajectory's index alone.
-            first: index of the first trajectory in the evaluation.
-            critic: the critic whose residuals are summed too, if there is one.
-            before: sums to which these will be added; their centre is used here too, which avoids rounding errors.
-            whole: full-length trajectories that the whole budget pays for, if this is not the first request and spends
-                about all that is left. Sizes that are compiled can be chosen by it: it is the same for all policies.
-        """
-        ...
-
-    def start_values(self, source: np.random.SeedSequence, first: int, count: int, critic: Any) -> NDArray[np.float64]:
-        """Returns a critic's values of ``count`` first observations, without taking a step."""
-        ...
-
-
-@runtime_checkable
-class SwitchingSimulator(Simulator, Protocol):
-    """A simulator in which several policies act by turns; it takes :class:`rido.policies.base.Policies`."""
-
-    def use(self, name: str) -> None:
-        """Lets the policy of this name act from now on."""
-
-
-@runtime_checkable
-class TogetherSimulator(SwitchingSimulator, Protocol):
-    """A simulator whose policies act by turns, and that may run the trajectories of several policies together."""
-
-    def expect(self, names: Sequence[str]) -> None:
-        """Says which policies will be asked for the same trajectories, each in its turn, until it is said anew."""
-
-
 class PolicyInfo(Protocol):
     """What results say of a policy, in whichever process it acts."""
 
@@ -185,77 +142,141 @@ class PolicyInfo(Protocol):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a simulator can do beyond ``rollout``, and what a reader of its results should know.
+    """What a simulator can do beyond rewards, and what is known of it before it collects.
 
     Attributes:
-        observes: whether it is an :class:`ObservingSimulator`, which critics need.
+        observes: whether it returns observations and starts, which critics need.
         tells_actions: whether it returns actions with its observations.
-        summarises: whether it is a :class:`SummarisingSimulator`.
-        takes_points: whether it is a :class:`PointSimulator`: rollout, observe and starts take points that drive the
-            resets.
+        summarises: whether it returns sums, for runs in which copying rewards would take longest.
+        takes_points: whether points can decide where trajectories start.
+        tries: whether it finds out in a trial why the same seed may not give the same trajectory.
         lockstep: whether requests should have ``num_envs`` trajectories, however long they take: the device rounds
             differently for another number of rows.
-        in_time_of_one: trajectories that take about as long together as one alone; 0 if no number is known.
+        in_time_of_one: trajectories that run in about the time of one; 0 if no number is known.
         jax_critics: whether a critic is a JAX function of one observation, run on the simulator's device.
         environment: the environment's name in results; None for the name of what the user passed.
-        policy: the acting policy; None if it is not known.
-        load_policy: returns the policy in this process, for its value function and its fingerprint.
-        check_seeds: given two seeds, and two points if it takes points, returns reasons why the same seed does not give
-            the same trajectory, which it finds without taking a step. It is called once, before the first trajectory.
-        remembers: whether the acting policy keeps a memory that nothing clears where a trajectory begins. Then its
-            trajectories must not be cut.
-        rehearsed: transitions that were tried before environments ran side by side or in processes, beyond those of
-            the trajectories.
-        notes: reasons why the same seed may not give the same trajectories. More may be found while collecting.
-        remarks: what else the reader of a result may want to know, such as a time limit that was lifted.
-        workers: workers that are ready now, and that there should be; this process counts as one where there are none.
+        policies: those that can act, by name, the first one first; none if they are not known.
+        load_policy: returns a policy in this process, for its value function and its fingerprint; the first one if no
+            name is given.
+        remembers: whether a policy keeps a memory that nothing clears where a trajectory begins; the first one if no
+            name is given. Then its trajectories must not be cut.
         components: names of the components of its rewards, the leading one first; none where rewards are numbers.
         engine: what simulates. Two simulators of one engine give the same trajectories for the same seeds, such as
             Gymnasium in this process, in workers and on Ray; the name of the class if it is empty.
+        found: what is known so far.
     """
 
     observes: bool = False
     tells_actions: bool = False
     summarises: bool = False
     takes_points: bool = False
+    tries: bool = False
     lockstep: bool = False
     in_time_of_one: int = 0
     jax_critics: bool = False
     environment: str | None = None
-    policy: PolicyInfo | None = None
-    load_policy: Callable[[], Any] = lambda: None
-    check_seeds: Callable[..., tuple[str, ...]] = lambda seeds, points=None: ()
-    remembers: Callable[[], bool] = lambda: False
-    rehearsed: int = 0
-    notes: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
-    workers: tuple[int, int] = (1, 1)
+    policies: Mapping[str, PolicyInfo] = field(default_factory=dict)
+    load_policy: Callable[..., Any] = lambda name="": None
+    remembers: Callable[..., bool] = lambda name="": False
     components: tuple[str, ...] = ()
     engine: str = ""
+    found: Found = Found()
+
+    @property
+    def policy(self) -> PolicyInfo | None:
+        """The first policy; None if it is not known."""
+        return next(iter(self.policies.values()), None)
 
 
-def describe(simulator: Any) -> Capabilities:
-    """Returns the capabilities that a simulator declares, or those that its methods show if it declares none."""
-    declared = getattr(simulator, "capabilities", None)
-    if isinstance(declared, Capabilities):
-        return declared
-    observes, summarises = (isinstance(simulator, kind) for kind in (ObservingSimulator, SummarisingSimulator))
-    components = tuple(getattr(simulator, "components", ()))
-    return Capabilities(observes=observes, summarises=summarises, components=components)
+class Simulator(ABC):
+    """Collects trajectories of given lengths from given seeds.
+
+    A trajectory depends on its seed only: not on its length (a shorter one is a prefix of a longer one), nor on the
+    other trajectories or on how many run side by side. It ends early where the environment terminates.
+
+    A run file identifies a simulator by its content. One whose content cannot be read needs a string attribute
+    ``name``, and one that changes while it is used a string attribute ``fingerprint``; they must differ where the
+    returns differ.
+
+    Attributes:
+        num_envs: trajectories that run side by side; a good number to ask for at once.
+        observation_space: a ``gymnasium.Space`` of one environment; None if observations are plain arrays.
+    """
+
+    num_envs: int
+    observation_space: Any = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if named := [name for name in ("rollout", "observe", "starts") if name in vars(cls)]:
+            raise TypeError(f"{cls.__name__} must override collect() and not {named[0]}(), which nothing else calls")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do beyond rewards."""
+        return Capabilities()
+
+    @abstractmethod
+    def collect(self, request: Request) -> Batch:
+        """Returns what was asked for, in the order of the request.
+
+        Raises:
+            SimulationError: a trajectory could not be collected.
+        """
+
+    def rollout(self, lengths: Any, seeds: Sequence[int], points: Points = None) -> Trajectories:
+        """Collects trajectories of the first policy; see :meth:`collect`."""
+        return self.collect(Request(lengths, seeds, points)).trajectories
+
+    def observe(self, lengths: Any, seeds: Sequence[int], points: Points = None) -> Batch:
+        """Collects the same trajectories with their observations."""
+        return self.collect(Request(lengths, seeds, points, wants="observations"))
+
+    def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
+        """Returns a batch of first observations, each from its own seed, without taking a step."""
+        return self.collect(Request(None, seeds, points, wants="starts")).observations
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to close
+        """Closes what was made here."""
 
 
-def refuse_components(simulator: Any, what: str) -> None:
+class _Simple(Simulator):
+    """An object of the user with a method ``rollout(lengths, seeds)`` and an attribute ``num_envs``."""
+
+    capabilities = Capabilities()
+
+    def __init__(self, given: Any) -> None:
+        self._given, self.num_envs = given, given.num_envs
+        able = getattr(given, "capabilities", None)
+        if not isinstance(able, Capabilities):
+            able = Capabilities(components=tuple(getattr(given, "components", ())))
+        self.capabilities = replace(able, engine=able.engine or type(given).__qualname__)
+
+    def collect(self, request: Request) -> Batch:
+        rewards: Trajectories = self._given.rollout(request.lengths, request.seeds)
+        return Batch(rewards, found=self.capabilities.found)
+
+    def close(self) -> None:
+        getattr(self._given, "close", lambda: None)()
+
+
+def as_simulator(given: Any) -> Simulator:
+    """Returns a simulator of the user's own, which may be any object with a method ``rollout(lengths, seeds)``."""
+    return given if isinstance(given, Simulator) else _Simple(given)
+
+
+def refuse_components(simulator: Simulator, what: str) -> None:
     """Raises if the rewards of a simulator have components, which only evaluate() takes."""
-    if len(components := describe(simulator).components) > 1:
+    if len(components := simulator.capabilities.components) > 1:
         raise ValueError(
             f"{what} takes rewards that are numbers, got rewards with the components {', '.join(components)}: wrap the "
             "environment so that its reward is one of them, or evaluate() each policy"
         )
 
 
-def refuse_memory(simulator: Any, name: str) -> None:
+def refuse_memory(simulator: Simulator, name: str) -> None:
     """Raises if a policy has a memory that nothing clears, where trajectories will be cut."""
-    if describe(simulator).remembers():
+    if simulator.capabilities.remembers():
         raise ValueError(
             f"{name} must have a method reset(), for it remembers earlier calls, and its trajectories are cut: nothing "
             "else clears its memory where one begins"
@@ -292,7 +313,7 @@ class SimulationError(RuntimeError):
     """A trajectory that could not be collected.
 
     Attributes:
-        trajectory: its index in the call of ``rollout``, or in the whole evaluation.
+        trajectory: its index in the request, or in the whole evaluation.
         step: the time step at which it failed.
         seed: its seed.
         reason: what happened.
@@ -308,6 +329,31 @@ class SimulationError(RuntimeError):
     def at(self, trajectory: int) -> "SimulationError":
         """Returns the same error for the trajectory's index in a larger request."""
         return SimulationError(trajectory, self.step, self.seed, self.reason)
+
+
+class Seeds(Sequence[int]):
+    """Seeds of trajectories ``first, ..., first + count - 1`` of an evaluation, computed where they are needed.
+
+    Args:
+        entropy: what all randomness of the evaluation comes from.
+        first: index of the first trajectory.
+        count: number of trajectories.
+        stream: as in :func:`trajectory_seeds`.
+
+    Attributes:
+        source: the source of randomness, from which a device makes the same seeds.
+    """
+
+    def __init__(self, entropy: int, first: int, count: int, *, stream: int = 0) -> None:
+        self.source, self.first = seed_source(entropy, stream), first
+        self._made = partial(trajectory_seeds, entropy, stream=stream)
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._made(self.first, self._count)[index]
 
 
 def trajectory_seeds(entropy: int, first: int, count: int, *, stream: int = 0) -> list[int]:

@@ -6,12 +6,12 @@ import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Unpack
+from typing import Any, Literal, Unpack
 
 import gymnasium as gym
 import numpy as np
 
-from rido.core.options import Option, declares, takes
+from rido.core.options import takes
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, TakesBatchesError, one_action
 from rido.policies.observations import stack_alike
@@ -21,7 +21,7 @@ from rido.simulators.base import narrow_seed
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.factory import import_environment, is_in_jax, is_simulator
 from rido.simulators.opening import open_environments
-from rido.simulators.options import ArgumentOptions, PolicyOptions
+from rido.simulators.options import ProblemOptions
 from rido.simulators.protocol import RefusedError, SlotError, check_observation, check_result, slot_error
 from rido.simulators.rehearsal import Rehearsal, can_pair, close, first_observations, rehearse, remembers
 from rido.simulators.repeatability import GlobalState
@@ -91,7 +91,7 @@ class Check:
 
 
 @dataclass(eq=False)
-class _Episode:
+class _PlayedEpisode:
     seen: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     actions: list[Any] = field(default_factory=list)
@@ -101,19 +101,11 @@ class _Episode:
     step_seconds: float = 0.0
 
 
-@declares
-class CheckOptions(ArgumentOptions, PolicyOptions, total=False):
-    """Options of check().
-
-    Args:
-        seed: of the episodes.
-    """
-
-    seed: Annotated[int, Option(0)]
-
-
-@takes(CheckOptions)
-def check(env: Any, policy: Any = "random", **options: Unpack[CheckOptions]) -> Check:
+@takes(
+    ProblemOptions,
+    without={"it plays a few episodes as they are": ("horizon", "end_on_truncation")},
+)
+def check(env: Any, policy: Any = "random", *, seed: int = 0, **options: Unpack[ProblemOptions]) -> Check:
     """Tries an environment and a policy for what makes numbers wrong: shared state, copied noise, memories and more.
 
     It takes a few hundred steps, and says for each question what it found.
@@ -121,6 +113,7 @@ def check(env: Any, policy: Any = "random", **options: Unpack[CheckOptions]) -> 
     Args:
         env: as in :func:`rido.evaluate`: an id, a function that makes an environment, an environment or a VectorEnv.
         policy: as in :func:`rido.evaluate`.
+        seed: of the episodes.
 
     Example:
         >>> check("CartPole-v1", lambda observation: int(observation[2] > 0)).ok
@@ -139,7 +132,7 @@ def check(env: Any, policy: Any = "random", **options: Unpack[CheckOptions]) -> 
     try:
         spaces: dict[str, Any] = dict(observation_space=envs.observation_space, action_space=envs.action_space)
         acting = resolve_policy(policy, **spaces, deterministic=options["deterministic"], trust=options["trust"])
-        asked.run(envs, acting, options["seed"])
+        asked.run(envs, acting, seed)
     finally:
         envs.close()
     return Check(name, acting.name, tuple(asked.answers), asked.transitions)
@@ -217,7 +210,7 @@ class _Questions:
                 self.add("policy in batches", "found" if found.mixes else "ok", told)
         return found
 
-    def _spaces(self, envs: Environments, episodes: Sequence[_Episode]) -> None:
+    def _spaces(self, envs: Environments, episodes: Sequence[_PlayedEpisode]) -> None:
         space, seen = envs.observation_space, [one for each in episodes for one in each.seen]
         outside = [one for one in seen if not space.contains(one)]
         text = f"{len(seen):,} observations are in {_short(space)}"
@@ -235,7 +228,7 @@ class _Questions:
         if any(_has_nan(one) for one in seen):
             self.add("NaN", "found", "an observation has NaN")
 
-    def _starts(self, episodes: Sequence[_Episode], again: _Episode, found: Rehearsal) -> None:
+    def _starts(self, episodes: Sequence[_PlayedEpisode], again: _PlayedEpisode, found: Rehearsal) -> None:
         same = close(stack_alike([episodes[0].seen[0]]), stack_alike([again.seen[0]]))
         text = (
             "the same seed gives the same first observation"
@@ -251,7 +244,7 @@ class _Questions:
             text = "the policy or the environment did something else when the first episode was run again"
             self.add("the same episode", "found", text)
 
-    def _ends(self, envs: SingleEnvironments, episodes: Sequence[_Episode]) -> None:
+    def _ends(self, envs: SingleEnvironments, episodes: Sequence[_PlayedEpisode]) -> None:
         limit, ended = time_limit(envs.first), sum(each.terminated for each in episodes)
         cut = [len(each.rewards) for each in episodes if each.truncated and not each.terminated]
         many = f"{ended} of {len(episodes)} episodes terminated within {_STEPS} steps"
@@ -267,7 +260,7 @@ class _Questions:
         told = "Autoreset starts the next episode by itself: leave the wrapper out" if wraps else "none"
         self.add("autoreset", "found" if wraps else "ok", told)
 
-    def _rewards(self, episodes: Sequence[_Episode]) -> None:
+    def _rewards(self, episodes: Sequence[_PlayedEpisode]) -> None:
         rewards = np.concatenate([each.rewards for each in episodes])
         if not np.isfinite(rewards).all():
             self.add("rewards", "found", f"a reward is {rewards[~np.isfinite(rewards)][0]}")
@@ -278,7 +271,7 @@ class _Questions:
             text += f", but nearly all within {usual:.4g}: a value rests on how often the large ones come"
         self.add("rewards that jump", "note" if size > _JUMP * usual else "ok", text)
 
-    def _times(self, episodes: Sequence[_Episode]) -> None:
+    def _times(self, episodes: Sequence[_PlayedEpisode]) -> None:
         reset = float(np.median([each.reset_seconds for each in episodes]))
         step = sum(each.step_seconds for each in episodes) / max(1, sum(len(each.rewards) for each in episodes))
         times = reset / max(step, 1e-9)
@@ -304,9 +297,9 @@ class _Questions:
             self.add("memory of the policy", "ok", cleared)
 
 
-def _play(envs: SingleEnvironments, policy: Policy, seed: int) -> _Episode:
+def _play(envs: SingleEnvironments, policy: Policy, seed: int) -> _PlayedEpisode:
     """Plays an episode as a user's own loop does."""
-    env, played = envs.first, _Episode()
+    env, played = envs.first, _PlayedEpisode()
     try:
         started = time.perf_counter()
         observation, _ = check_result("reset", env.reset(seed=narrow_seed(seed)))
@@ -370,7 +363,7 @@ def _actor(policy: Policy, seed: int) -> Callable[[Any], Any]:
     return first
 
 
-def _same(one: _Episode, other: _Episode) -> bool:
+def _same(one: _PlayedEpisode, other: _PlayedEpisode) -> bool:
     return len(one.rewards) == len(other.rewards) and close(np.array(one.rewards), np.array(other.rewards))
 
 

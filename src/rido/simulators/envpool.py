@@ -14,19 +14,18 @@ from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.core.trajectories import Trajectories
 from rido.policies.base import Policy
 from rido.policies.observations import take
 from rido.policies.resolve import resolve_policy
 from rido.record.fingerprint import fingerprint
-from rido.simulators.base import Capabilities, Observed, SimulationError, narrow_seed
+from rido.simulators.base import Batch, Capabilities, Found, Request, SimulationError, Simulator, narrow_seed
 from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.gymnasium import EnvironmentsSimulator
 from rido.simulators.opening import did_you_mean
 from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import SlotError
 from rido.simulators.rehearsal import ROWS, Rehearsal, mixes_rows
-from rido.simulators.requests import check_request, join_observed, join_trajectories
+from rido.simulators.requests import checked, join, part_of
 from rido.simulators.wrappers import lifted, limit_error
 
 try:
@@ -35,6 +34,7 @@ except ImportError as error:
     raise ImportError('EnvPoolSimulator needs envpool: pip install "rido[envpool]"') from error
 
 _NUM_ENVS = 32
+_NOT_SEEDED = "EnvPool draws starts and noise that the seed does not control"
 _SET_HERE = ("batch_size", "env_type", "num_envs", "num_threads", "seed")  # EnvPool's arguments that are no env_kwargs
 _NO_LIMIT = (0, 2**31 - 1)  # what EnvPool calls the limit of an environment that has none, or computes it itself
 # Families whose max_episode_steps cuts episodes and does nothing else, tried with EnvPool 1.2.5. MiniGrid and BabyAI
@@ -48,7 +48,7 @@ _LIFTABLE = (
 )
 
 
-class EnvPoolSimulator:
+class EnvPoolSimulator(Simulator):
     """Rolls a policy out in EnvPool's environments.
 
     They differ from Gymnasium's: other arguments, sometimes other observations, and other trajectories for the same
@@ -136,11 +136,12 @@ class EnvPoolSimulator:
     @property
     def capabilities(self) -> Capabilities:
         """It returns observations; a note says so where the seed does not control the environments."""
-        half = self._halves[0].capabilities
-        if self._remake:
-            return replace(half, engine="envpool")
-        notes = ("EnvPool draws starts and noise that the seed does not control",)
-        return replace(half, check_seeds=lambda seeds, points=None: (), notes=notes, engine="envpool")
+        return replace(self._halves[0].capabilities, tries=self._remake, engine="envpool", found=self._found)
+
+    @property
+    def _found(self) -> Found:
+        found = self._halves[0].found
+        return found if self._remake else replace(found, notes=(_NOT_SEEDED,))
 
     @property
     def fingerprint(self) -> str:
@@ -148,39 +149,30 @@ class EnvPoolSimulator:
         ends = ["end_on_truncation"] if self._end_on_truncation else []
         return fingerprint(*self._given, self.policy.fingerprint, *ends)
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        return join_trajectories(*self._collect("rollout", lengths, seeds))
-
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        return join_observed(*self._collect("observe", lengths, seeds))
-
-    def starts(self, seeds: Sequence[int]) -> Any:
-        return self._halves[0].starts(seeds)
-
     def close(self) -> None:
         """Closes the environments."""
         for half in self._halves:
             half.close()
 
-    def _collect(
-        self, method: str, lengths: NDArray[np.int64], seeds: Sequence[int]
-    ) -> tuple[list[Any], NDArray[np.intp]]:
-        """Runs a method of the halves; returns its results in parts, and the row of the request of each trajectory."""
-        lengths = check_request(lengths, seeds, self._horizon)
-        order = np.argsort(-lengths, kind="stable")
-        self._halves[0]._try(seeds)  # before the other half runs
-        size = self._halves[0].num_envs
+    def collect(self, request: Request) -> Batch:
+        first = self._halves[0]
+        if request.wants in ("starts", "trial"):
+            return first.collect(request)
+        request = checked(request, self._horizon, takes_points=False)
+        order = np.argsort(-request.lengths, kind="stable")
+        first._try(request.seeds)  # before the other half runs
+        size = first.num_envs
         if self._remake:  # one trajectory for each environment
-            groups = [order[first : first + size] for first in range(0, order.size, size)]
+            groups = [order[begin : begin + size] for begin in range(0, order.size, size)]
         else:
             groups = [order[half :: len(self._halves)] for half in range(min(len(self._halves), order.size))]
         waiting = iter(enumerate(groups))
-        parts: dict[int, Any] = {}
+        parts: dict[int, Batch] = {}
 
         def work(half: _Half) -> None:
             for number, rows in waiting:
                 try:
-                    parts[number] = getattr(half, method)(lengths[rows], [seeds[row] for row in rows.tolist()])
+                    parts[number] = half.collect(part_of(request, rows))
                 except SimulationError as error:
                     raise error.at(int(rows[error.trajectory])) from error.__cause__
 
@@ -188,7 +180,7 @@ class EnvPoolSimulator:
         with ThreadPoolExecutor(len(halves)) as executor:
             for finished in [executor.submit(work, half) for half in halves]:
                 finished.result()
-        return [parts[number] for number in range(len(groups))], np.concatenate(groups)
+        return join([parts[number] for number in range(len(groups))], np.concatenate(groups), self._found)
 
 
 class _Half(EnvironmentsSimulator):

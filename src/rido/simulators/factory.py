@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, Literal, get_args
 
 from rido.core import checks
-from rido.simulators.base import Simulator
+from rido.simulators.base import Simulator, as_simulator
 from rido.simulators.options import SimulatorName
 
 EnvironmentKind = Literal["id", "jax", "gymnax", "brax", "gymnasium", "other"]
@@ -131,7 +131,7 @@ def _make(simulator: Callable[..., Simulator], env: Any, policy: Any, **settings
     made = checks.called("simulator", simulator, env, policy, **settings)
     if not is_simulator(made):
         raise ValueError(f"simulator must make an object with a method rollout(), got {checks.shown(made)}")
-    return made
+    return as_simulator(made)
 
 
 def switches_policies(simulator: str | Callable[..., Simulator] | None) -> bool:

@@ -13,14 +13,23 @@ from numpy.typing import NDArray
 
 import rido.simulators.envs
 from rido.core import checks
-from rido.core.trajectories import Trajectories
 from rido.policies.base import Policies, Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError, one_by_one
 from rido.policies.observations import stack, stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
 from rido.record.fingerprint import fingerprint
-from rido.simulators.base import Capabilities, Observed, Points, Position, SimulationError
+from rido.simulators.base import (
+    NO_TRAJECTORIES,
+    Batch,
+    Capabilities,
+    Found,
+    Points,
+    Position,
+    Request,
+    SimulationError,
+    Simulator,
+)
 from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.environments import Environments, SingleEnvironments, Slots
 from rido.simulators.identity import environment_fingerprint
@@ -40,7 +49,7 @@ from rido.simulators.rehearsal import (
     remembers,
 )
 from rido.simulators.repeatability import Findings, GlobalState, check_seeds
-from rido.simulators.requests import check_points, check_request
+from rido.simulators.requests import checked
 from rido.simulators.rollout import Rollout
 from rido.simulators.sequence import SequentialRollout
 from rido.simulators.wrappers import Wrappers
@@ -48,7 +57,7 @@ from rido.simulators.wrappers import Wrappers
 _SEEDING_SHARE = 0.5  # of the collecting time, from which on seeding is worth a remark
 
 
-class EnvironmentsSimulator:
+class EnvironmentsSimulator(Simulator):
     """Rolls a policy out in :class:`rido.simulators.environments.Environments`.
 
     A sub-environment that has finished its trajectory starts the next one at once, the longest first, so that all stay
@@ -56,7 +65,7 @@ class EnvironmentsSimulator:
 
     Args:
         envs: the sub-environments.
-        policy: what acts in them.
+        policies: what acts in them; several by their names.
         horizon: the longest trajectory that will be asked for.
         end_on_truncation: whether a truncation ends a trajectory as a termination does; an error otherwise.
         reseed: whether each trajectory's reset gets its seed, or only the first one of each sub-environment.
@@ -65,13 +74,14 @@ class EnvironmentsSimulator:
     def __init__(
         self,
         envs: Environments,
-        policy: Policy,
+        policies: Policy | Mapping[str, Policy],
         horizon: int,
         *,
         end_on_truncation: bool = False,
         reseed: bool = True,
     ) -> None:
         self._envs = envs
+        self.policies = {"": policies} if isinstance(policies, Policy) else dict(policies)
         self._horizon = horizon
         self._end_on_truncation = end_on_truncation
         self._reseed = reseed
@@ -81,7 +91,7 @@ class EnvironmentsSimulator:
         self._findings = Findings()
         self._alone = False  # whether trajectories must run one after the other, in one environment
         self._rehearsed = 0  # transitions
-        self._acting = ""  # name of the policy, among several
+        self._acting = next(iter(self.policies))  # name of the policy that was asked for last
         self._tried: set[str] = set()  # names of policies
         self._memories: dict[str, bool] = {}  # of policies by name
         self._resets, self._seconds = 0, 0.0  # of all rollouts
@@ -90,41 +100,63 @@ class EnvironmentsSimulator:
         self._notes: dict[str, None] = {}  # in the order in which they were found
         if not reseed:
             self._notes["environments were seeded once, not for each trajectory (reseed=False)"] = None
-        self.policy = policy
         self.num_envs = envs.most
         self.observation_space = envs.observation_space
 
     @property
+    def policy(self) -> Policy:
+        """The policy that was asked for last; the first one before."""
+        return self.policies[self._acting]
+
+    @property
     def capabilities(self) -> Capabilities:
-        """It returns observations."""
+        """It returns observations and actions."""
         return Capabilities(
             observes=True,
             tells_actions=True,
             takes_points=self._envs.takes_points,
-            policy=self.policy,
-            load_policy=lambda: self.policy,
-            check_seeds=self.check_seeds,
+            tries=True,
+            policies=self.policies,
+            load_policy=self._load_policy,
             remembers=self.remembers,
-            rehearsed=self._rehearsed,
-            notes=tuple(self._notes),
-            remarks=self._remarks(),
             components=self._envs.components,
             engine="gymnasium",
+            found=self.found,
         )
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
-        return self._run(lengths, seeds, points, observing=False).trajectories()
+    def _load_policy(self, name: str = "") -> Policy:
+        return self.policies[name or next(iter(self.policies))]
 
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
-        if not self._envs.in_rows:
+    def _let_act(self, name: str) -> None:
+        self._acting = name or next(iter(self.policies))
+
+    @property
+    def found(self) -> Found:
+        """What is known so far."""
+        return Found(tuple(self._notes), self._remarks(), self._rehearsed)
+
+    def collect(self, request: Request) -> Batch:
+        self._let_act(request.policy)
+        request = checked(request, self._horizon, takes_points=self._envs.takes_points)
+        seeds, points = request.seeds, request.points
+        observing = request.wants == "observations"
+        match request.wants:
+            case "starts":
+                return Batch(NO_TRAJECTORIES, self._starts(seeds, points), found=self.found)
+            case "trial":
+                notes = self._check_seeds(seeds, points)
+                return Batch(NO_TRAJECTORIES, found=replace(self.found, notes=notes))
+        if observing and not self._envs.in_rows:
             raise ValueError(
                 f"critic must be left out where observations are {self.observation_space}: a batch of them has no rows"
             )
-        rollout = self._run(lengths, seeds, points, observing=True)
-        return Observed(rollout.trajectories(), rollout.observations(), rollout.terminated, rollout.actions())
+        rollout = self._run(request.lengths, seeds, points, observing=observing)
+        if not observing:
+            return Batch(rollout.trajectories(), found=self.found)
+        seen = rollout.observations(), rollout.terminated, rollout.actions()
+        return Batch(rollout.trajectories(), *seen, found=self.found)
 
-    def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
-        points = self._check_points(points, len(seeds))
+    def _starts(self, seeds: Sequence[int], points: Points) -> Any:
         batches, size = [], self._envs.provide(1 if self.policy.in_sequence else len(seeds))
         self._rollout, self._calling = None, "reset"
         for first in range(0, len(seeds), size):
@@ -138,34 +170,35 @@ class EnvironmentsSimulator:
             batches.append(self._envs.observe(slots))
         return stack(batches)
 
-    def check_seeds(self, seeds: Sequence[int], points: Points = None) -> tuple[str, ...]:
-        """Checks that resets and actions repeat; see :class:`rido.simulators.base.Capabilities`."""
+    def _check_seeds(self, seeds: Sequence[int], points: Points) -> tuple[str, ...]:
+        """Checks that resets and actions repeat."""
         if not self._reseed:
             return ()
         if not self.policy.in_sequence:
             self._try(seeds)  # first of all, while environments are fresh
         self._envs.provide(1)
-        self._findings = check_seeds(self._envs, self.policy, seeds, self._check_points(points, len(seeds)))
+        self._findings = check_seeds(self._envs, self.policy, seeds, points)
         return self._findings.notes
 
-    def remembers(self) -> bool:
-        """Returns whether the policy has a memory that nothing clears; see :class:`Capabilities`."""
-        name, envs = self._acting, self._envs
+    def remembers(self, name: str = "") -> bool:
+        """Returns whether a policy has a memory that nothing clears; see :class:`Capabilities`."""
+        self._let_act(name)
+        name, policy, envs = self._acting, self.policy, self._envs
         if name not in self._memories:
-            tried = self.policy.in_sequence and isinstance(self.policy, FunctionPolicy)
+            tried = policy.in_sequence and isinstance(policy, FunctionPolicy)
             known = False
             if tried and isinstance(envs, SingleEnvironments):
                 with suppress(Exception, SystemExit):  # the first trajectory fails in the same way
-                    known = remembers(self.policy, first_observations(envs, seeded=self._reseed))
+                    known = remembers(policy, first_observations(envs, seeded=self._reseed))
             if known:
-                self._notes.update(dict.fromkeys(memory_notes(self.policy.name)))
+                self._notes.update(dict.fromkeys(memory_notes(policy.name)))
             self._memories[name] = known
         return self._memories[name]
 
     def _try(self, seeds: Sequence[int]) -> None:
         """Rehearses before environments first run side by side with this policy."""
         if self._acting not in self._tried:
-            self.follow(self.rehearse(seeds))
+            self._follow(self.rehearse(seeds))
 
     def rehearse(self, seeds: Sequence[int]) -> Rehearsal:
         """Tries in fresh environments what trajectories depend on; see :mod:`rido.simulators.rehearsal`."""
@@ -175,9 +208,10 @@ class EnvironmentsSimulator:
         self._rehearsed += found.transitions
         return found
 
-    def audition(self, seeds: Sequence[int]) -> tuple[Rehearsal, bool]:
+    def audition(self, request: Request) -> tuple[Rehearsal, bool]:
         """Rehearses for several processes; returns what was found, and whether each would have the policy's memory."""
-        found, policy = self.rehearse(seeds), self.policy
+        self._let_act(request.policy)
+        found, policy = self.rehearse(request.seeds), self.policy
         if not policy.in_sequence or not isinstance(self._envs, SingleEnvironments):
             return found, False
         with suppress(Exception, SystemExit):
@@ -188,7 +222,14 @@ class EnvironmentsSimulator:
             return found, remembers(policy, starts, frozen=False)
         return found, False
 
-    def follow(self, found: Rehearsal) -> None:
+    def follow(self, found: Rehearsal, request: Request) -> None:
+        """Runs trajectories of a policy as a rehearsal in another process demands."""
+        self._let_act(request.policy)
+        later = request.wants == "trial" and found.batches  # it was called as its author wrote it there
+        if self._acting not in self._tried and not later:
+            self._follow(found)
+
+    def _follow(self, found: Rehearsal) -> None:
         """Runs trajectories from now on as a rehearsal demands: one after the other where it found a difference."""
         if found.batches or not self.policy.in_sequence:  # one that turns out to take batches later is tried then
             self._tried.add(self._acting)
@@ -222,8 +263,6 @@ class EnvironmentsSimulator:
     def _run(
         self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
     ) -> Rollout | SequentialRollout:
-        lengths = check_request(lengths, seeds, self._horizon)
-        points = self._check_points(points, lengths.size)
         before, started = GlobalState(), time.perf_counter()
         rollout: Rollout | SequentialRollout | None = None
         if self.policy.in_sequence and isinstance(self._envs, SingleEnvironments):
@@ -311,11 +350,6 @@ class EnvironmentsSimulator:
             raise rollout.failure(error.slot, error.reason) from error.__cause__
         return rollout
 
-    def _check_points(self, points: Points, trajectories: int) -> Points:
-        if points is not None and not self._envs.takes_points:
-            raise ValueError("points must be None, got some: the resets of this environment cannot be driven by points")
-        return check_points(points, trajectories)
-
     def _reset(self, slots: Slots, seeds: Sequence[int], points: Points) -> Sequence[PointGenerator]:
         """Starts new trajectories; returns the generators of their starts if there are points."""
         fresh = self._fresh(slots, seeds)
@@ -370,8 +404,8 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         env: an id ("Pendulum-v1", "module:Env-v0"), a function that makes an environment, an environment, or
             a VectorEnv without autoreset, whose rows are all stepped together, also those without a trajectory.
         policy: see :func:`rido.policies.resolve.resolve_policy`. The paper's domains ("rido/LQG-v0" and so on) have a
-            default, the policy that the paper evaluates. Of several :class:`~rido.policies.base.Policies` the first
-            acts until :meth:`use` names another one.
+            default, the policy that the paper evaluates. Or several :class:`~rido.policies.base.Policies`, one of
+            which a request names.
         horizon: the longest trajectory that will be asked for. A shorter time limit of the environment is lifted as
             long as this simulator is open, and an error where it cannot be reached.
         gamma: discount factor, on which the default policy of "rido/LQG-v0" depends.
@@ -389,7 +423,6 @@ class GymnasiumSimulator(EnvironmentsSimulator):
 
     Attributes:
         num_envs: the largest number of sub-environments side by side.
-        policy: the resolved policy that acts.
         policies: all resolved policies by their names.
         observation_space: of one environment.
     """
@@ -422,28 +455,14 @@ class GymnasiumSimulator(EnvironmentsSimulator):
             envs = open_environments(env, wrappers, env_kwargs=env_kwargs, num_envs=num_envs)
             envs.read_components(check_components(components))
             spaces = dict(observation_space=envs.observation_space, action_space=envs.action_space)
-            self.policies = {
+            policies = {
                 name: resolve_policy(one, **spaces, deterministic=deterministic, trust=trust)
                 for name, one in given.items()
             }
         except BaseException:
             wrappers.restore()
             raise
-        acting = next(iter(self.policies))
-        super().__init__(envs, self.policies[acting], horizon, end_on_truncation=end_on_truncation, reseed=reseed)
-        self._acting = acting
-
-    def use(self, name: str) -> None:
-        """Lets another one of several policies act from now on."""
-        self.policy, self._acting = self.policies[name], name
-
-    def call_as(self, name: str, found: Rehearsal | None, method: str, *arguments: Any) -> Any:
-        """Calls a method while this one of several policies acts, for which another process has rehearsed."""
-        self.use(name)
-        later = method == "check_seeds" and found is not None and found.batches  # called as its author wrote it there
-        if found is not None and name not in self._tried and not later:
-            self.follow(found)
-        return getattr(self, method)(*arguments)
+        super().__init__(envs, policies, horizon, end_on_truncation=end_on_truncation, reseed=reseed)
 
     @property
     def fingerprint(self) -> str:

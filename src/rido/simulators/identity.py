@@ -3,7 +3,7 @@
 from typing import Any
 
 from rido.record.fingerprint import content_of, fingerprint, identify, source_fingerprint
-from rido.simulators.base import describe
+from rido.simulators.base import Simulator
 from rido.simulators.factory import environment_kind
 
 
@@ -17,9 +17,9 @@ def environment_name(env: Any) -> str:
     return str(getattr(getattr(env, "spec", None), "id", own))
 
 
-def engine(simulator: Any) -> str:
+def engine(simulator: Simulator) -> str:
     """Returns the name by which a run file knows what simulates; see :class:`rido.simulators.base.Capabilities`."""
-    return describe(simulator).engine or type(simulator).__qualname__
+    return simulator.capabilities.engine or type(simulator).__qualname__
 
 
 def environment_fingerprint(env: Any) -> str:

@@ -1,12 +1,36 @@
-"""Lineup: several policies in one environment, which act by turns."""
+"""Lineup: several policies in one environment, one acting in each simulator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rido.policies.base import Policies
-from rido.simulators.base import Simulator, SwitchingSimulator, TogetherSimulator, close
+from rido.simulators.base import Batch, Capabilities, Request, Simulator, close
+
+
+class Acting(Simulator):
+    """A simulator of several policies in which one of them acts."""
+
+    def __init__(self, shared: Simulator, name: str) -> None:
+        self._shared, self._name = shared, name
+        self.num_envs, self.observation_space = shared.num_envs, shared.observation_space
+        self.beside: Sequence[str] = ()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the shared simulator, with this policy as the only one."""
+        able, name = self._shared.capabilities, self._name
+        return replace(
+            able,
+            policies={name: able.policies[name]},
+            load_policy=lambda _="": able.load_policy(name),
+            remembers=lambda _="": able.remembers(name),
+        )
+
+    def collect(self, request: Request) -> Batch:
+        return self._shared.collect(replace(request, policy=self._name, beside=self.beside))
 
 
 class Lineup:
@@ -16,7 +40,7 @@ class Lineup:
     for each, when it acts for the first time.
 
     Args:
-        make: makes a simulator for a policy, or for several if it is a :class:`SwitchingSimulator`.
+        make: makes a simulator for a policy, or for several :class:`rido.policies.base.Policies`.
         policies: by their names.
         switching: whether it makes one for several.
     """
@@ -28,18 +52,16 @@ class Lineup:
         self._own: dict[str, Simulator] = {}
 
     def simulator(self, name: str) -> Simulator:
-        """Returns the simulator in which this policy acts, until another one is asked for."""
-        if isinstance(self._shared, SwitchingSimulator):
-            self._shared.use(name)
-            return self._shared
+        """Returns the simulator in which this policy acts."""
         if name not in self._own:
-            self._own[name] = self._make(self._policies[name])
+            self._own[name] = self._make(self._policies[name]) if self._shared is None else Acting(self._shared, name)
         return self._own[name]
 
     def expect(self, names: Sequence[str]) -> None:
         """Says which policies will be asked for the same trajectories, so that these may run together."""
-        if isinstance(self._shared, TogetherSimulator):
-            self._shared.expect(names)
+        for acting in self._own.values():
+            if isinstance(acting, Acting):
+                acting.beside = names
 
     def dismiss(self, name: str) -> tuple[str, ...]:
         """Closes what only this policy needed; returns warnings."""

@@ -1,6 +1,7 @@
 """Requests for trajectories that are collected in several parts: checked before, joined in the caller's order after."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,9 +9,25 @@ from numpy.typing import ArrayLike, NDArray
 from rido.core import checks
 from rido.core.trajectories import Trajectories, concatenate, positions, starts_of
 from rido.policies.observations import stack, take
-from rido.simulators.base import Observed, Points
+from rido.simulators.base import NO_TRAJECTORIES, Batch, Found, Points, Request
 
 Rows = NDArray[np.intp]
+
+
+def checked(request: Request, horizon: int, *, takes_points: bool) -> Request:
+    """Returns a request with its lengths and points as arrays, or raises where something is wrong with it."""
+    lengths, points = request.lengths, request.points
+    if points is not None and not takes_points:
+        raise ValueError("starts='sobol' is not available: this environment's reset cannot take points")
+    if request.wants in ("rewards", "observations"):
+        lengths = check_request(lengths, request.seeds, horizon)
+    return replace(request, lengths=lengths, points=check_points(points, len(request.seeds)))
+
+
+def part_of(request: Request, rows: Rows) -> Request:
+    """Returns the request for some of the trajectories."""
+    lengths, points = (None if each is None else each[rows] for each in (request.lengths, request.points))
+    return replace(request, lengths=lengths, seeds=[request.seeds[row] for row in rows.tolist()], points=points)
 
 
 def check_request(lengths: ArrayLike, seeds: Sequence[int], horizon: int) -> NDArray[np.int64]:
@@ -55,16 +72,23 @@ def join_trajectories(parts: Sequence[Trajectories], rows: Rows) -> Trajectories
     return Trajectories.from_flat(rewards, joined.lengths[order], joined.steps[order], copy=False)
 
 
-def join_observed(parts: Sequence[Observed], rows: Rows) -> Observed:
-    """Returns all trajectories and their observations as one batch; arguments as in :func:`join_trajectories`."""
+def join(parts: Sequence[Batch], rows: Rows, found: Found) -> Batch:
+    """Returns all that was collected in parts as one batch; rows as in :func:`join_trajectories`."""
     order = np.argsort(rows)
     steps = np.concatenate([part.trajectories.steps for part in parts])
+    seen = None if parts[0].observations is None else stack([part.observations for part in parts])
+    if not steps.size:
+        return Batch(NO_TRAJECTORIES, take(seen, order), found=found)
+    trajectories = join_trajectories([part.trajectories for part in parts], rows)
+    if seen is None:
+        return Batch(trajectories, found=found)
     actions = [part.actions for part in parts if part.actions is not None]
-    return Observed(
-        join_trajectories([part.trajectories for part in parts], rows),
-        take(stack([part.observations for part in parts]), _reordered(steps + 1, order)),
+    return Batch(
+        trajectories,
+        take(seen, _reordered(steps + 1, order)),
         np.concatenate([part.terminated for part in parts])[order],
         np.concatenate(actions)[_reordered(steps, order)] if actions else None,
+        found=found,
     )
 
 

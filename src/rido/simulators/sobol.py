@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.simulators.base import Simulator, describe, seed_source, trajectory_seeds
+from rido.simulators.base import Request, Simulator, seed_source, trajectory_seeds
 
 Starts = Literal["random", "sobol"]
 """Where the starts of trajectories come from."""
@@ -70,20 +70,22 @@ class SobolPoints:
 
 def check_seeds(simulator: Simulator, entropy: int, *, sobol: bool) -> tuple[str, ...]:
     """Returns why the same seed may not give the same trajectory, found without taking a step."""
-    request: list[Any] = [trajectory_seeds(entropy, 0, 2)]
-    if sobol:
-        request.append(np.random.default_rng(entropy).random((2, COORDINATES)))
-    return describe(simulator).check_seeds(*request)
+    if not simulator.capabilities.tries:
+        return ()
+    points = np.random.default_rng(entropy).random((2, COORDINATES)) if sobol else None
+    return simulator.collect(Request(None, trajectory_seeds(entropy, 0, 2), points, wants="trial")).found.notes
 
 
 def refuse_without_points(simulator: Simulator, *, reseed: bool) -> None:
     """Raises if points cannot decide where trajectories start."""
     if not reseed:
         raise ValueError("starts='sobol' must come with reseed=True, got False")
-    if not describe(simulator).takes_points:
+    able = simulator.capabilities
+    if not able.takes_points:
         raise ValueError(
-            f"starts='sobol' must come with a simulator that takes points, got {type(simulator).__name__}: collect "
-            "with 'gymnasium', 'workers' or 'ray', or offer reset_from() in JAX; see docs/starts.md"
+            f"starts='sobol' must come with a simulator that takes points, got "
+            f"{able.engine or type(simulator).__name__}: collect with 'gymnasium', 'workers' or 'ray', or offer "
+            "reset_from() in JAX; see docs/starts.md"
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.trajectories import Trajectories
-from rido.simulators.base import Capabilities, Observed, SimulationError
+from rido.simulators.base import NO_TRAJECTORIES, Batch, Capabilities, Found, Request, SimulationError, Simulator
 from rido.simulators.repeatability import GlobalState
-from rido.simulators.requests import check_request, join_observed
+from rido.simulators.requests import checked, join
 
 
 class TorchEnvs(Protocol):
@@ -42,7 +42,7 @@ class TorchEnvs(Protocol):
         ...
 
 
-class TorchSimulator:
+class TorchSimulator(Simulator):
     """Rolls a policy out in environments on torch tensors, with :func:`rido.evaluate` as any simulator.
 
     Trajectories run in batches of ``num_envs``, the longest first, and a batch ends when all of its trajectories are
@@ -58,8 +58,6 @@ class TorchSimulator:
     Attributes:
         num_envs: trajectories that run together.
     """
-
-    observation_space = None  # observations are plain arrays
 
     def __init__(
         self,
@@ -77,15 +75,26 @@ class TorchSimulator:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(
-            observes=True,
-            lockstep=True,
-            environment=type(self._envs).__name__,
-            check_seeds=self.check_seeds,
-            notes=tuple(self._notes),
-        )
+        """It returns observations."""
+        name, found = type(self._envs).__name__, Found(tuple(self._notes))
+        return Capabilities(observes=True, tries=True, lockstep=True, environment=name, found=found)
 
-    def check_seeds(self, seeds: Sequence[int], points: Any = None) -> tuple[str, ...]:
+    def collect(self, request: Request) -> Batch:
+        request = checked(request, self._horizon, takes_points=False)
+        lengths, seeds = request.lengths, request.seeds
+        if request.wants == "starts":
+            starts = [self._reset(list(seeds[i : i + self.num_envs])) for i in range(0, len(seeds), self.num_envs)]
+            return Batch(NO_TRAJECTORIES, torch.cat(starts)[: len(seeds)].cpu().numpy())
+        if request.wants == "trial":
+            return Batch(NO_TRAJECTORIES, found=Found(self._check_seeds(seeds)))
+        order = np.argsort(-lengths, kind="stable")
+        batches = [order[first : first + self.num_envs] for first in range(0, order.size, self.num_envs)]
+        before = GlobalState()
+        parts = [self._batch(lengths, seeds, rows) for rows in batches]
+        self._notes.update(dict.fromkeys(before.notes()))
+        return join(parts, order, Found(tuple(self._notes)))
+
+    def _check_seeds(self, seeds: Sequence[int]) -> tuple[str, ...]:
         """Checks that each row starts from its own seed, whichever row it is."""
         one, other = seeds
         orders = [[one, *[other] * (self.num_envs - 1)], [other, *[one] * (self.num_envs - 1)]]
@@ -95,28 +104,12 @@ class TorchSimulator:
             return ("the batch does not start each row from its own seed: the result depends on how many rows it has",)
         return ()
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Trajectories:
-        return self.observe(lengths, seeds).trajectories
-
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int]) -> Observed:
-        lengths = check_request(lengths, seeds, self._horizon)
-        order = np.argsort(-lengths, kind="stable")
-        batches = [order[first : first + self.num_envs] for first in range(0, order.size, self.num_envs)]
-        before = GlobalState()
-        observed = join_observed([self._batch(lengths, seeds, rows) for rows in batches], order)
-        self._notes.update(dict.fromkeys(before.notes()))
-        return observed
-
-    def starts(self, seeds: Sequence[int]) -> NDArray[Any]:
-        parts = [self._reset(list(seeds[i : i + self.num_envs])) for i in range(0, len(seeds), self.num_envs)]
-        return torch.cat(parts)[: len(seeds)].cpu().numpy()
-
     def _reset(self, seeds: list[int]) -> torch.Tensor:
         filled = seeds + [0] * (self.num_envs - len(seeds))
         return self._envs.reset(torch.tensor(filled, dtype=torch.int64))
 
     @torch.no_grad()
-    def _batch(self, lengths: NDArray[np.int64], seeds: Sequence[int], rows: NDArray[np.intp]) -> Observed:
+    def _batch(self, lengths: NDArray[np.int64], seeds: Sequence[int], rows: NDArray[np.intp]) -> Batch:
         """Collects the trajectories of some rows of a request."""
         observations = [self._reset([int(seeds[row]) for row in rows])]
         planned = torch.zeros(self.num_envs, dtype=torch.int64)
@@ -159,7 +152,7 @@ class TorchSimulator:
         flat[:, : numbers.shape[1]] = numbers
         stacked = torch.stack(observations, dim=1).cpu().numpy()[: rows.size]
         reached = np.arange(stacked.shape[1]) <= taken[:, None]
-        return Observed(Trajectories(flat, lengths[rows], taken), stacked[reached], ended)
+        return Batch(Trajectories(flat, lengths[rows], taken), stacked[reached], ended)
 
 
 def _close(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -4,8 +4,18 @@ May import evaluation and everything below it. A new reward process is one more 
 :data:`rido.study.ZOO`.
 """
 
-from rido.study.compare import Comparison, StrategyResult, compare
 from rido.study.environment import Study, study
+from rido.study.strategies import StrategyComparison, StrategyResult, compare_strategies
 from rido.study.zoo import HELD_OUT, ZOO, Process, random_process
 
-__all__ = ["HELD_OUT", "ZOO", "Comparison", "Process", "StrategyResult", "Study", "compare", "random_process", "study"]
+__all__ = [
+    "HELD_OUT",
+    "ZOO",
+    "Process",
+    "StrategyComparison",
+    "StrategyResult",
+    "Study",
+    "compare_strategies",
+    "random_process",
+    "study",
+]

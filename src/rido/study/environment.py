@@ -14,11 +14,12 @@ from rido.core import checks
 from rido.core.digits import plain
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.trajectories import Trajectories, concatenate
-from rido.evaluation.problem import Problem, SimulationOptions
+from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
-from rido.simulators.base import Simulator, describe, trajectory_seeds
+from rido.simulators.base import Simulator, trajectory_seeds
+from rido.simulators.options import Options
 from rido.strategies.names import STRATEGIES
-from rido.study.compare import Comparison, compare
+from rido.study.strategies import StrategyComparison, compare_strategies
 
 _NUMBERS = ("relative_variance", "bias", "bias_error", "coverage", "transitions")  # of a strategy, beside its mse
 
@@ -38,7 +39,7 @@ class Study:
     environment: str
     policy: str
     bank: int
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[StrategyComparison, ...]
     warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,7 +77,7 @@ class Study:
 
 
 @declares
-class StudyOptions(SimulationOptions, total=False):
+class StudyOptions(Options, total=False):
     """Options of study(), beside those that other functions take too.
 
     Args:
@@ -94,7 +95,7 @@ class StudyOptions(SimulationOptions, total=False):
     repetitions: Annotated[int, Option(100, rule=partial(checks.integer, least=2))]
 
 
-@takes(StudyOptions)
+@takes(StudyOptions, without={"runs draw independent trajectories from the bank": ("starts",)})
 def study(env: Any, policy: Any = None, *, gamma: float, **options: Unpack[StudyOptions]) -> Study:
     """Compares strategies by their errors in one environment.
 
@@ -116,14 +117,14 @@ def study(env: Any, policy: Any = None, *, gamma: float, **options: Unpack[Study
     warnings: list[str] = []
     with problem.simulate(policy, warnings) as simulator:
         recorded = _record(problem, simulator, options["bank"], seed)
-        able = describe(simulator)
+        able = simulator.capabilities
         name, doubts = ("its own policy", ()) if able.policy is None else (able.policy.name, able.policy.warnings)
-        found = [*able.notes, *doubts]
+        found = [*able.found.notes, *doubts]
     budgets: Any = options["budget"]  # checked
     runs = len(budgets) * len(options["strategies"]) * options["repetitions"]
     with Progress(runs, shown=options["progress"]) as bar:
         comparisons = [
-            compare(
+            compare_strategies(
                 options["strategies"],
                 recorded.rewards,
                 steps=recorded.steps,

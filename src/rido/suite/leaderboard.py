@@ -15,10 +15,10 @@ from rido.core.digits import plain, with_interval
 from rido.core.estimate import Estimate
 from rido.core.options import declared
 from rido.core.reward_moments import RewardMoments
-from rido.evaluation.problem import ProblemOptions
 from rido.evaluation.recorded import RecordedRun
 from rido.evaluation.result import Evaluation, uniform_transitions
 from rido.simulators.identity import environment_name
+from rido.simulators.options import Options
 from rido.strategies.diagnostics import interval_warnings
 from rido.suite.aggregate import interquartile_mean, probability_of_improvement, weighted_sum
 
@@ -59,7 +59,7 @@ class Task:
     @property
     def options(self) -> dict[str, Any]:
         """Those that :func:`rido.evaluate` takes too."""
-        return {name: getattr(self, name) for name in declared(ProblemOptions)}
+        return {name: getattr(self, name) for name in declared(Options) if hasattr(self, name)}
 
     @property
     def steps(self) -> int:

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.comparison.comparison import enough
-from rido.comparison.looks import Looks
 from rido.comparison.paired import PairedRewards
 from rido.comparison.race import GROWTH, PILOT, certainty, full_length, next_round
+from rido.comparison.sequential import SpendingBoundary
 from rido.core import checks
 from rido.core.allocation import Array
 from rido.core.reward_moments import RewardMoments
@@ -29,7 +29,7 @@ _RELEARN = 1.2  # a spread is learned anew when its trajectories have grown by t
 
 
 @dataclass(frozen=True)
-class Request:
+class TrajectoryRange:
     """Trajectories of a policy in a task that are to be collected.
 
     Attributes:
@@ -57,8 +57,8 @@ class SuiteRace:
         the order of all pairs is sure.
 
     With K policies and ``alpha = 1 - confidence``, the bound on the difference of a pair fails on one side with a
-    probability of ``alpha / (K (K - 1) / 2)`` over all looks, spent as :class:`rido.comparison.looks.Looks` says. So
-    with the confidence no order is called sure that is wrong.
+    probability of ``alpha / (K (K - 1) / 2)`` over all looks, spent as
+    :class:`rido.comparison.sequential.SpendingBoundary` says. So with the confidence no significant order is wrong.
 
     Args:
         tasks: by name, each with its horizon.
@@ -92,10 +92,12 @@ class SuiteRace:
         share = self.budget / len(self.names) / steps  # full-length trajectories, spread evenly
         self._open = {name: _OpenTask(task, self.names, int(share * task.steps)) for name, task in self.tasks.items()}
         self._undecided = list(combinations(self.names, 2))
-        self._looks = {pair: Looks((1 - self.confidence) / len(self._undecided)) for pair in self._undecided}
+        self._boundaries = {
+            pair: SpendingBoundary((1 - self.confidence) / len(self._undecided)) for pair in self._undecided
+        }
         self._levels: dict[tuple[str, str], float] = {}
         self._sure: set[tuple[str, str]] = set()
-        self._asked: dict[str, dict[str, Request]] = {}
+        self._asked: dict[str, dict[str, TrajectoryRange]] = {}
         self._over = False
 
     @property
@@ -108,7 +110,7 @@ class SuiteRace:
         """Number of pairs whose order is not sure yet."""
         return len(self._undecided)
 
-    def ask(self) -> dict[str, dict[str, Request]] | None:
+    def ask(self) -> dict[str, dict[str, TrajectoryRange]] | None:
         """Returns the trajectories to collect, by task and policy; None when it is over."""
         if not self._asked and not self._over:
             self._asked = self._plan() if self.spent else {name: task.pilot() for name, task in self._open.items()}
@@ -150,7 +152,7 @@ class SuiteRace:
             budget=self.budget,
         )
 
-    def _plan(self) -> dict[str, dict[str, Request]]:
+    def _plan(self) -> dict[str, dict[str, TrajectoryRange]]:
         """Returns the next trajectories, which bring all tasks and policies closest to their shares."""
         board = self._board()
         # After the first look there is a level. Then each round is for one pair, both of which count as one column.
@@ -189,7 +191,7 @@ class SuiteRace:
         for pair in self._undecided:
             if enough(board.difference(*pair)):
                 planned = sum(task.planned(pair) for task in self._open.values())
-                self._levels[pair] = self._looks[pair].level(planned, 1.0 if last else self.spent / self.budget)
+                self._levels[pair] = self._boundaries[pair].level(planned, 1.0 if last else self.spent / self.budget)
         board = replace(board, levels=dict(self._levels))
         for pair in list(self._undecided):
             low, high = board.bounds(*pair)
@@ -209,10 +211,10 @@ class _OpenTask:
         self._taken = dict.fromkeys(names, 0)  # trajectories of each policy
         self._spreads: dict[tuple[str, ...], tuple[int, float]] = {}  # by signal: trajectories behind it, spread
 
-    def pilot(self) -> dict[str, Request]:
+    def pilot(self) -> dict[str, TrajectoryRange]:
         """Returns the first trajectories, the same of all policies."""
         self._extend(full_length(self.horizon, PILOT, self._budget))
-        return {name: Request(0, self._lengths) for name in self._names}
+        return {name: TrajectoryRange(0, self._lengths) for name in self._names}
 
     def add(self, name: str, batch: Trajectories) -> None:
         """Adds the next trajectories of a policy."""
@@ -238,7 +240,7 @@ class _OpenTask:
         """Returns the planned steps of the trajectories that all these policies have."""
         return int(self._lengths[: min(self._taken[name] for name in column)].sum())
 
-    def requests(self, wanted: Mapping[tuple[str, ...], float], later: float) -> dict[str, Request]:
+    def requests(self, wanted: Mapping[tuple[str, ...], float], later: float) -> dict[str, TrajectoryRange]:
         """Returns the next trajectories of policies.
 
         Args:
@@ -258,7 +260,7 @@ class _OpenTask:
             reach = int(np.searchsorted(ends, goal + 1e-6, side="right"))
             for name in column:
                 if reach > (first := self._taken[name]):
-                    found[name] = Request(first, self._lengths[first:reach])
+                    found[name] = TrajectoryRange(first, self._lengths[first:reach])
         return found
 
     def _moments(self, column: tuple[str, ...]) -> RewardMoments:

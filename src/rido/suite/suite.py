@@ -13,24 +13,19 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from rido.core import checks
-from rido.core.options import declares, takes
-from rido.evaluation.problem import Problem, ProgressOptions
+from rido.core.options import takes
+from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
 from rido.policies.files import checkpoints
 from rido.policies.hub import pinned
 from rido.policies.resolve import is_path
 from rido.simulators.base import Simulator
-from rido.simulators.options import MachineOptions, ResetOptions, TrustOptions
+from rido.simulators.options import Options
 from rido.suite.leaderboard import Leaderboard, Task
 from rido.suite.race import SuiteRace
 from rido.suite.task import OpenTask
 
 _KEYS = ("budget", "seed", "confidence", "deterministic", "tasks", "policies")
-
-
-@declares
-class SuiteOptions(ResetOptions, MachineOptions, ProgressOptions, TrustOptions, total=False):
-    """Options of Suite.run()."""
 
 
 class Suite:
@@ -111,8 +106,15 @@ class Suite:
                 raise ValueError(f"{key} of suite {path} must be a table of names, got {content[key]!r:.80}")
         return cls(**content, base=Path(path).parent)
 
-    @takes(SuiteOptions)
-    def run(self, folder: str | Path | None = None, **options: Unpack[SuiteOptions]) -> Leaderboard:
+    @takes(
+        Options,
+        without={
+            "the suite says it": ("deterministic", "seed"),
+            "its tasks say it": ("horizon", "end_on_truncation", "env_kwargs"),
+            "the errors of scores are those of independent trajectories": ("starts",),
+        },
+    )
+    def run(self, folder: str | Path | None = None, **options: Unpack[Options]) -> Leaderboard:
         """Evaluates all policies in all tasks.
 
         The result depends on the suite alone. What the folder has already, from this suite before it was killed or

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
 from rido.record.records import NOTES, SUITE_TASK
 from rido.record.runfile import RunFile
-from rido.simulators.base import SimulationError, describe, refuse_memory, trajectory_seeds
+from rido.simulators.base import SimulationError, refuse_memory
+from rido.simulators.sobol import check_seeds
 from rido.suite.leaderboard import Task
-from rido.suite.race import Request
+from rido.suite.race import TrajectoryRange
 from rido.suite.trajectory_store import TrajectoryStore
 
 
@@ -66,7 +66,7 @@ class OpenTask:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def collect(self, requests: Mapping[str, Request], bar: Progress) -> dict[str, Trajectories]:
+    def collect(self, requests: Mapping[str, TrajectoryRange], bar: Progress) -> dict[str, Trajectories]:
         """Returns the trajectories that are asked for, by policy."""
         told = {}
         for policy, request in requests.items():
@@ -75,7 +75,7 @@ class OpenTask:
             except SimulationError as error:
                 reason = f"{policy} in {self._name}: {error.reason}"
                 raise SimulationError(error.trajectory, error.step, error.seed, reason) from error.__cause__
-            self._remember(policy, describe(self._lineup.simulator(policy)).notes)
+            self._remember(policy, self._stores[policy].found.notes)
         return told
 
     @property
@@ -87,11 +87,11 @@ class OpenTask:
     @property
     def remarks(self) -> list[str]:
         """What else a reader may want to know, with the task."""
-        found = [describe(self._lineup.simulator(policy)).remarks for policy in self._stores]
-        return list(dict.fromkeys(f"{self._name}: {remark}" for remarks in found for remark in remarks))
+        found = [remark for store in self._stores.values() for remark in store.found.remarks]
+        return list(dict.fromkeys(f"{self._name}: {remark}" for remark in found))
 
     def _open(self, policy: str, opening: ExitStack) -> TrajectoryStore:
-        able = describe(self._lineup.simulator(policy))
+        able = self._lineup.simulator(policy).capabilities
         refuse_memory(self._lineup.simulator(policy), policy)
         record = None
         if self._folder is not None:
@@ -109,12 +109,13 @@ class OpenTask:
             opening.callback(record.close)
             self._records[policy] = record
             self._notes[policy] = list(record.configuration.get(NOTES, []))
-        store = TrajectoryStore(partial(self._lineup.simulator, policy), entropy=self._entropy, record=record)
+        simulator = self._lineup.simulator(policy)
+        store = TrajectoryStore(simulator, entropy=self._entropy, record=record)
         if not store.recorded:
             draws = able.policy is not None and not able.policy.reproducible
             notes = [f"{policy} draws random numbers that the seed does not control"] if draws else []
             notes += [] if able.policy is None else [f"{policy}: {warning}" for warning in able.policy.warnings]
-            self._remember(policy, [*notes, *able.check_seeds(trajectory_seeds(self._entropy, 0, 2))])
+            self._remember(policy, [*notes, *check_seeds(simulator, self._entropy, sobol=False)])
         return store
 
     def _remember(self, policy: str, notes: Sequence[str]) -> None:

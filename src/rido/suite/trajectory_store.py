@@ -7,7 +7,6 @@ trajectory gets the same rewards, whether they were recorded before or are simul
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from rido.core.trajectories import Trajectories, starts_of
 from rido.evaluation.progress import Progress
 from rido.record.records import Piece
 from rido.record.runfile import RunFile
-from rido.simulators.base import SimulationError, Simulator, describe, refuse_components, trajectory_seeds
+from rido.simulators.base import Request, SimulationError, Simulator, refuse_components, trajectory_seeds
 
 _PIECE_SECONDS = 2.0  # trajectories are recorded in pieces of about this many seconds; a crash loses one at most
 
@@ -28,17 +27,19 @@ class TrajectoryStore:
     there more than once, the longest trajectory counts.
 
     Args:
-        simulator: returns what simulates, ready for this policy.
+        simulator: what simulates this policy.
         entropy: what all seeds come from.
         record: the run file; None to keep nothing.
 
     Attributes:
         simulated: transitions that were simulated by this object.
         recorded: transitions that were in the run file before.
+        found: what the simulator has found out so far.
     """
 
-    def __init__(self, simulator: Callable[[], Simulator], *, entropy: int, record: RunFile | None) -> None:
-        self._simulator = simulator
+    def __init__(self, simulator: Simulator, *, entropy: int, record: RunFile | None) -> None:
+        refuse_components(simulator, "a suite")
+        self._simulator, self.found = simulator, simulator.capabilities.found
         self._entropy = entropy
         self._record = record
         self._known: dict[int, tuple[NDArray[np.float64], int]] = {}  # by index: planned rewards, steps taken
@@ -77,23 +78,22 @@ class TrajectoryStore:
 
     def _simulate(self, first: int, lengths: NDArray[np.int64], bar: Progress) -> None:
         """Simulates consecutive trajectories: one for each environment at a time, and more if they are quick."""
-        simulator, done = self._simulator(), 0
-        refuse_components(simulator, "a suite")
+        simulator, done = self._simulator, 0
         while done < lengths.size:
             count = simulator.num_envs
-            if self._seconds > 0 and not describe(simulator).lockstep:
+            if self._seconds > 0 and not simulator.capabilities.lockstep:
                 rate = self.simulated / self._seconds
                 count = max(count, int(np.searchsorted(np.cumsum(lengths[done:]), rate * _PIECE_SECONDS)))
             count = min(count, lengths.size - done)
             part, seeds = lengths[done : done + count], trajectory_seeds(self._entropy, first + done, count)
             started = time.perf_counter()
             try:
-                batch = simulator.rollout(part, seeds)
+                collected = simulator.collect(Request(part, seeds))
             except SimulationError as error:
                 raise error.at(first + done + error.trajectory) from error.__cause__
-            seconds = time.perf_counter() - started
+            seconds, batch, self.found = time.perf_counter() - started, collected.trajectories, collected.found
             if self._record is not None:
-                self._record.append(Piece(first + done, batch, seconds), describe(simulator).workers)
+                self._record.append(Piece(first + done, batch, seconds), self.found.workers)
             self._keep(first + done, batch)
             self._seconds += seconds
             self.simulated += batch.transitions

@@ -12,7 +12,7 @@ import rido
 from rido.comparison.compare import read_comparison
 from rido.jax import JaxEnv, JaxSimulator, lqg
 from rido.policies.base import Policies
-from rido.simulators import SimulationError, trajectory_seeds
+from rido.simulators import Request, SimulationError, trajectory_seeds
 from rido.simulators.jax import simulator as jax_simulator
 from rido.simulators.jax.layout import Device
 
@@ -62,10 +62,9 @@ def test_each_policy_has_the_trajectories_that_it_has_alone(monkeypatch, names, 
     wanted = {name: alone(RISKY, GAINS[name], *request) for name in names}
     monkeypatch.setattr(jax_simulator.Device, "default", staticmethod(lambda num_envs: LANES))
     simulator = JaxSimulator(RISKY, Policies(GAINS), horizon=HORIZON)
-    simulator.expect(names)
+    beside = names
     for name in names:
-        simulator.use(name)
-        found = simulator.rollout(*request)
+        found = simulator.collect(Request(*request, policy=name, beside=beside)).trajectories
         np.testing.assert_array_equal(found.lengths, lengths)
         np.testing.assert_array_equal(found.steps, wanted[name].steps)
         np.testing.assert_allclose(found.flat, wanted[name].flat, rtol=1e-5)
@@ -84,10 +83,10 @@ def test_one_program_runs_all_and_goes_on_when_policies_drop_out(in_lanes, monke
     for racing in (names, names[1:], names[2:4]):
         lengths = np.full(100 // len(racing), HORIZON)
         with counted_compilations() as found:
-            simulator.expect(racing)
+            beside = racing
             for name in racing:
-                simulator.use(name)
-                simulator.rollout(lengths, trajectory_seeds(1, 0, lengths.size))
+                seeds = trajectory_seeds(1, 0, lengths.size)
+                simulator.collect(Request(lengths, seeds, policy=name, beside=beside))
         compiled.append(sum("_fill" in line or "advance" in line for line in found))
     assert len(runs) == 3
     assert compiled[1:] == [0, 0]
@@ -96,25 +95,23 @@ def test_one_program_runs_all_and_goes_on_when_policies_drop_out(in_lanes, monke
 def test_another_request_is_run_anew_and_nothing_is_kept_beyond(in_lanes):
     simulator, (first, second) = JaxSimulator(RISKY, Policies(GAINS), horizon=HORIZON), list(GAINS)[:2]
     lengths = np.full(10, HORIZON)
-    simulator.expect([first, second])
-    simulator.use(first)
-    simulator.rollout(lengths, trajectory_seeds(1, 0, 10))
-    simulator.use(second)
+    beside = [first, second]
+    simulator.collect(Request(lengths, trajectory_seeds(1, 0, 10), policy=first, beside=beside))
     other = trajectory_seeds(2, 0, 10)
     wanted = alone(RISKY, GAINS[second], lengths, other)
     for _ in range(2):  # the second time its trajectories were taken already
-        np.testing.assert_allclose(simulator.rollout(lengths, other).flat, wanted.flat, rtol=1e-5)
+        found = simulator.collect(Request(lengths, other, policy=second, beside=beside)).trajectories
+        np.testing.assert_allclose(found.flat, wanted.flat, rtol=1e-5)
 
 
 def test_an_error_is_raised_for_the_policy_that_made_it(in_lanes):
     policies = Policies({"good": (linear, jnp.full(1, -0.5)), "bad": (linear, jnp.full(1, jnp.nan))})
     simulator, lengths, seeds = JaxSimulator(lqg(), policies, horizon=5), np.full(3, 5), [1, 2, 3]
-    simulator.expect(["good", "bad"])
-    simulator.use("good")
-    assert np.isfinite(simulator.rollout(lengths, seeds).flat).all()
-    simulator.use("bad")
+    beside = ["good", "bad"]
+    good, bad = (Request(lengths, seeds, policy=name, beside=beside) for name in ("good", "bad"))
+    assert np.isfinite(simulator.collect(good).trajectories.flat).all()
     with pytest.raises(SimulationError, match=r"trajectory 0 failed at step 0 \(seed 1\): the reward is nan"):
-        simulator.rollout(lengths, seeds)
+        simulator.collect(bad)
 
 
 def compared(env, policies, budget, **settings):

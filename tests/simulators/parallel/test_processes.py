@@ -99,9 +99,9 @@ def test_workers_that_are_not_ready_do_not_count_as_alive(tmp_path):
 
 def wait_for_workers(simulator, expected):
     deadline = time.monotonic() + 600
-    while simulator.capabilities.workers != expected and time.monotonic() < deadline:
+    while simulator.found.workers != expected and time.monotonic() < deadline:
         simulator.rollout(LENGTHS, SEEDS)
-    assert simulator.capabilities.workers == expected
+    assert simulator.found.workers == expected
 
 
 def test_slow_is_not_stuck():

@@ -166,7 +166,7 @@ def test_slow_is_not_stuck(cluster):
     slow = partial(Mortal, death=0.0, seconds=0.4)
     with RaySimulator(slow, zeros, num_actors=1, horizon=20, num_envs=1, timeout=6) as simulator:
         assert simulator.rollout(np.full(1, 20), [1]).transitions == 20  # takes more than eight seconds, in each trial
-        assert simulator.capabilities.workers == (1, 1)
+        assert simulator.found.workers == (1, 1)
 
 
 def test_errors_in_trajectories_are_passed_on(cluster):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories, count_reached
-from rido.simulators.base import Observed, Points, SimulationError
+from rido.simulators.base import Batch, Points, SimulationError
 from rido.simulators.jax.layout import PART, Layout
 from rido.simulators.jax.programs import round_points, split_seeds
 from rido.simulators.jax.recording import Record
@@ -55,7 +55,7 @@ class Request:
         rows = self.order[(turns + lanes * np.arange(size)) % self.order.size]
         return self._words[rows], planned, None if self._points is None else self._points[rows]
 
-    def take(self, record: Record, layout: Layout, lanes: slice = slice(0, 1)) -> list[Observed]:
+    def take(self, record: Record, layout: Layout, lanes: slice = slice(0, 1)) -> list[Batch]:
         """Returns the trajectories of each tile, in the order in which they were dealt out.
 
         Args:
@@ -86,7 +86,7 @@ class Request:
 
     def _observed(
         self, rewards: NDArray[Any], ends: NDArray[Any], observations: tuple[Any, Any], rows: NDArray[np.intp]
-    ) -> Observed:
+    ) -> Batch:
         """Checks the trajectories of a tile. Observations are the first ones and those after each step, if any."""
         lengths = self._lengths[rows]
         steps, terminated = np.minimum(ends, lengths), ends <= lengths
@@ -104,7 +104,7 @@ class Request:
         full = lengths.min() == rewards.shape[1]
         flat = rewards.reshape(-1) if full else rewards[np.arange(rewards.shape[1]) < lengths[:, None]]
         trajectories = Trajectories.from_flat(flat, lengths, steps, copy=False)
-        return Observed(trajectories, jax.tree.map(lay_out, *observations), terminated)
+        return Batch(trajectories, jax.tree.map(lay_out, *observations), terminated)
 
 
 def _same(one: Points, other: Points) -> bool:

@@ -21,7 +21,7 @@ _MANY_LEAVES = 16  # arrays of a state above which they are packed: a call takes
 _LEAST_DIMENSIONS = 64  # numbers that an environment's reset_from gets; those that a point has not are pseudo-random
 
 
-class Task(NamedTuple):
+class RolloutTask(NamedTuple):
     """What a rollout is asked for; all of it is an argument of the programs, so that these are compiled once.
 
     Attributes:
@@ -44,13 +44,13 @@ class Task(NamedTuple):
     planned: Any
     points: Any = None
 
-    def without_trajectories(self) -> "Task":
+    def without_trajectories(self) -> "RolloutTask":
         """Returns what steps need: their programs do not depend on how many trajectories there are."""
         return self._replace(seeds=None, planned=None, points=None)
 
 
 _PER_LANE = ("policy", "seeds", "planned", "points")
-_AXES = Task(**{name: 0 if name in _PER_LANE else None for name in Task._fields})
+_AXES = RolloutTask(**{name: 0 if name in _PER_LANE else None for name in RolloutTask._fields})
 
 
 class Slots(NamedTuple):
@@ -151,7 +151,7 @@ class Programs:
         self._shapes: Slots | None = None
         self._seen: set[tuple[int, ...]] = set()
 
-    def start(self, task: Task, slots: int) -> tuple[Slots, jax.Array]:
+    def start(self, task: RolloutTask, slots: int) -> tuple[Slots, jax.Array]:
         """Starts the first trajectories in so many slots; returns them and the number of the next one."""
         leaves, tree = jax.tree.flatten(self._shape(task))
         lanes = task.planned.shape[:-1]
@@ -160,7 +160,7 @@ class Programs:
         started: tuple[Slots, jax.Array] = self.fill(task, jax.tree.unflatten(tree, blank), following)
         return started
 
-    def size(self, task: Task) -> int:
+    def size(self, task: RolloutTask) -> int:
         """Returns the bytes of a slot."""
         return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._shape(task)))
 
@@ -170,7 +170,7 @@ class Programs:
         self._seen.add(sizes)
         return new
 
-    def may_end(self, task: Task) -> bool:
+    def may_end(self, task: RolloutTask) -> bool:
         """Returns whether the environment may terminate a trajectory; not where its program says that it never does."""
         key = _key_shape()
 
@@ -184,20 +184,20 @@ class Programs:
                 needed |= set(map(id, equation.invars))
         return bool(needed & set(map(id, program.invars)))
 
-    def _shape(self, task: Task) -> Slots:
+    def _shape(self, task: RolloutTask) -> Slots:
         """Returns the shapes of one slot; tracing is slow, and they do not change."""
         if self._shapes is None:
             self._packing = Packing.of(jax.eval_shape(self._env.reset, _key_shape())[0])
             self._shapes = jax.eval_shape(self._begin, self._first_lane(task), jnp.zeros(1, dtype=jnp.int32))
         return self._shapes
 
-    def _first_lane(self, task: Task) -> Task:
+    def _first_lane(self, task: RolloutTask) -> RolloutTask:
         """Returns the task of the first lane, which is like all others; the task as it is where there are none."""
         if task.planned.ndim == 1:
             return task
         return task._replace(**{name: jax.tree.map(lambda array: array[0], getattr(task, name)) for name in _PER_LANE})
 
-    def _begin(self, task: Task, index: jax.Array) -> Slots:
+    def _begin(self, task: RolloutTask, index: jax.Array) -> Slots:
         """Starts the trajectories of these numbers."""
         seeds = make_seeds(task.seeds, index) if task.seeds.ndim == 1 else task.seeds.at[index].get(mode="clip")
         # Step t draws from the key folded with t, so the horizon itself is free for the reset.
@@ -215,7 +215,7 @@ class Programs:
         values = self._value(task, observations, taken)
         return Slots(index, length, taken, taken > 0, seeds, self._packing.pack(states), observations, values)
 
-    def _fill(self, task: Task, slots: Slots, following: jax.Array) -> tuple[Slots, jax.Array]:
+    def _fill(self, task: RolloutTask, slots: Slots, following: jax.Array) -> tuple[Slots, jax.Array]:
         """Starts the next trajectories in free slots; returns all and the number of the next."""
         free = ~slots.running
         number = jnp.where(free, following + jnp.cumsum(free, dtype=jnp.int32) - 1, slots.number)
@@ -225,7 +225,9 @@ class Programs:
         slots = jax.tree.map(lambda new, old: _where(filled, new, old), started, slots)
         return slots, following + jnp.sum(filled, dtype=jnp.int32)
 
-    def _advance(self, task: Task, slots: Slots, steps: int, observing: bool = False) -> tuple[Slots, Block, jax.Array]:
+    def _advance(
+        self, task: RolloutTask, slots: Slots, steps: int, observing: bool = False
+    ) -> tuple[Slots, Block, jax.Array]:
         """Takes some steps in all slots; returns them, what came of it, and how many still run."""
 
         def step(slots: Slots, _: None) -> tuple[Slots, Any]:
@@ -238,13 +240,13 @@ class Programs:
         block = Block(before, after._replace(states=None, observations=None), numbers, seen)
         return after, block, jnp.sum(after.running, dtype=jnp.int32)
 
-    def _advance_lanes(self, task: Task, slots: Slots, steps: int, observing: bool = False) -> Any:
-        def advance(task: Task, slots: Slots) -> Any:
+    def _advance_lanes(self, task: RolloutTask, slots: Slots, steps: int, observing: bool = False) -> Any:
+        def advance(task: RolloutTask, slots: Slots) -> Any:
             return self._advance(task, slots, steps, observing)
 
         return jax.vmap(advance, in_axes=(_AXES, 0))(task, slots)
 
-    def _step(self, task: Task, slots: Slots, observing: bool) -> tuple[Slots, Any]:
+    def _step(self, task: RolloutTask, slots: Slots, observing: bool) -> tuple[Slots, Any]:
         running = slots.running
         both = jax.vmap(lambda key, t: jax.random.split(jax.random.fold_in(key, t)))(_keys(slots.seeds), slots.taken)
         actions = jax.vmap(functools.partial(self._act, task.policy))(slots.observations, both[:, 0])
@@ -272,7 +274,7 @@ class Programs:
             found = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise ValueError(f"policy must be written with jax.numpy, but it raised {found}") from error
 
-    def _value(self, task: Task, observations: Tree, taken: jax.Array) -> jax.Array:
+    def _value(self, task: RolloutTask, observations: Tree, taken: jax.Array) -> jax.Array:
         """Returns the critic's values after some steps, zero at the horizon."""
         if self._critic is None:
             return zeros(*taken.shape)

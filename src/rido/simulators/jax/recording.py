@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rido.simulators.jax.layout import PART, Device, Forecast, Layout
-from rido.simulators.jax.programs import NEVER, Block, Programs, Slots, Task, zeros
+from rido.simulators.jax.programs import NEVER, Block, Programs, RolloutTask, Slots, zeros
 
 Tree = Any
 
@@ -30,7 +30,7 @@ class Record(NamedTuple):
 def roll_out(
     programs: Programs,
     device: Device,
-    task: Task,
+    task: RolloutTask,
     planned: np.ndarray,
     *,
     observing: bool = False,

@@ -20,7 +20,17 @@ from rido.policies.functions import function_name
 from rido.policies.observations import stack, take
 from rido.policies.resolve import import_attribute
 from rido.record.fingerprint import fingerprint, identify
-from rido.simulators.base import Capabilities, Observed, Points, SimulationError, Summarised
+from rido.simulators import base
+from rido.simulators.base import (
+    NO_TRAJECTORIES,
+    Batch,
+    Capabilities,
+    Found,
+    Points,
+    SimulationError,
+    Simulator,
+    Summarised,
+)
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.jax.collecting import Request
 from rido.simulators.jax.envs import adapt
@@ -28,8 +38,8 @@ from rido.simulators.jax.functions import SameObject, Structure, is_function, sp
 from rido.simulators.jax.layout import Device
 from rido.simulators.jax.programs import (
     Programs,
+    RolloutTask,
     Slots,
-    Task,
     join_seeds,
     make_seeds,
     seed_words,
@@ -37,7 +47,7 @@ from rido.simulators.jax.programs import (
 from rido.simulators.jax.recording import roll_out
 from rido.simulators.jax.summing import sum_on_device
 from rido.simulators.jax.together import Together
-from rido.simulators.requests import join_observed, join_trajectories
+from rido.simulators.requests import join, join_trajectories
 
 _MOST_AT_ONCE = 1 << 30  # trajectories that run in one go, which the device counts in 32 bits
 _MOST_TRANSITIONS = 1 << 28  # transitions that run in one go: their rewards take 1 to 2 GiB of the device's memory
@@ -68,7 +78,7 @@ class JaxPolicy:
         return identify("policy", self._given)
 
 
-class JaxSimulator:
+class JaxSimulator(Simulator):
     """Rolls a policy out in a JAX environment.
 
     Trajectories run in slots, in lockstep, the longest first; a slot whose trajectory is over takes the next. Programs
@@ -98,8 +108,6 @@ class JaxSimulator:
         name: of the environment in results.
     """
 
-    observation_space = None  # observations are plain arrays
-
     @checks.checked()
     def __init__(
         self,
@@ -126,23 +134,13 @@ class JaxSimulator:
             raise ValueError("deterministic must be True with JAX: a policy with a parameter 'key' draws from it")
         several = policy if isinstance(policy, Policies) else {"": policy}
         self._policies = {name: _resolve_policy(each, self._env.policy, self._gamma) for name, each in several.items()}
-        self._expected: dict[Any, list[str]] = {}  # by their kind
-        self._ready: tuple[Request, dict[str, list[Observed] | Exception]] | None = None  # what ran ahead
+        self._ready: tuple[Request, dict[str, list[Batch] | Exception]] | None = None  # what ran ahead
         self._together: dict[Any, Together] = {}
         self._programs: dict[Any, Programs] = {}
-        self.use(next(iter(self._policies)))
+        self._let_act("")
+        self._found = Found(_notes(jax.default_backend(), os.environ.get("XLA_FLAGS", "")))
         self._device = Device.default(num_envs)
         self.num_envs = self._device.slots[-1]
-
-    def use(self, name: str) -> None:
-        """Lets the policy of this name act from now on."""
-        self._acting, self.policy = name, self._policies[name]
-
-    def expect(self, names: Sequence[str]) -> None:
-        """Says which policies will be asked for the same trajectories; the first that is asked runs them for all."""
-        self._expected, self._ready = {}, None
-        for name in names:
-            self._expected.setdefault(self._policies[name].kind, []).append(name)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -155,10 +153,10 @@ class JaxSimulator:
             in_time_of_one=self._device.in_time_of_one,
             jax_critics=True,
             environment=self.name,
-            policy=self.policy,
-            load_policy=lambda: self.policy,
-            notes=_notes(jax.default_backend(), os.environ.get("XLA_FLAGS", "")),
+            policies=self._policies,
+            load_policy=self._load_policy,
             engine="jax",
+            found=self._found,
         )
 
     @property
@@ -167,11 +165,38 @@ class JaxSimulator:
         env, env_kwargs = self._given
         return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
 
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
-        if self._ready is None or not self._ready[0].is_for(lengths, seeds, points):
-            self._ready = self._request(lengths, seeds, points), {}
+    def _load_policy(self, name: str = "") -> JaxPolicy:
+        return self._policies[name or next(iter(self._policies))]
+
+    def _let_act(self, name: str) -> None:
+        self._acting = name or next(iter(self._policies))
+        self.policy = self._load_policy(name)
+
+    def collect(self, request: base.Request) -> Batch:
+        self._let_act(request.policy)
+        seeds, critic = request.seeds, request.critic
+        if request.wants == "sums":
+            known: dict[str, Any] = dict(critic=critic, before=request.before, whole=request.whole)
+            sums = self.summarise(request.lengths, seeds.source, seeds.first, **known)  # type: ignore[attr-defined]
+            return Batch(NO_TRAJECTORIES, sums=sums, found=self._found)
+        if request.wants == "starts":
+            if critic is None:
+                seen = self._starts(seeds, request.points)
+            else:
+                seen = self.start_values(seeds.source, seeds.first, len(seeds), critic)  # type: ignore[attr-defined]
+            return Batch(NO_TRAJECTORIES, seen, found=self._found)
+        if request.wants == "rewards":
+            return Batch(self._rollout(request), found=self._found)
+        asked = self._request(request.lengths, seeds, request.points)
+        return join(self._run(asked, observing=True), asked.order, self._found)
+
+    def _rollout(self, asked: base.Request) -> Trajectories:
+        """Runs the trajectories of policies that will be asked for the same ones together, if they can."""
+        given = asked.lengths, asked.seeds, asked.points
+        if self._ready is None or not self._ready[0].is_for(*given) or not asked.beside:
+            self._ready = self._request(*given), {}
         request, found = self._ready
-        others = self._expected.get(self.policy.kind, [])
+        others = [name for name in asked.beside if self._policies[name].kind == self.policy.kind]
         if self._acting not in found:
             together = len(others) > 1 and self._acting in others
             found.update(self._run_together(others, request) if together else {self._acting: self._run(request)})
@@ -180,11 +205,7 @@ class JaxSimulator:
             raise parts
         return join_trajectories([part.trajectories for part in parts], request.order)
 
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
-        request = self._request(lengths, seeds, points)
-        return join_observed(self._run(request, observing=True), request.order)
-
-    def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
+    def _starts(self, seeds: Sequence[int], points: Points) -> Any:
         words, _, places = self._request(np.full(len(seeds), self._horizon), seeds, points).deal(1)
 
         def part(first: int, size: int) -> list[Any]:
@@ -208,7 +229,7 @@ class JaxSimulator:
         before: Summarised | None = None,
         whole: int | None = None,
     ) -> Summarised:
-        """See :meth:`rido.simulators.base.SummarisingSimulator.summarise`; seeds are made on the device too."""
+        """Returns sums over the trajectories of a schedule; seeds are made on the device too."""
         total = before
         parts = max(-(-schedule.trajectories // _MOST_AT_ONCE), -(-schedule.transitions // _MOST_TRANSITIONS))
         whole = None if whole is None else -(-whole // parts)
@@ -251,9 +272,6 @@ class JaxSimulator:
                 self._raise_overflow(name, schedule, source, first)
         return found
 
-    def close(self) -> None:
-        """Does nothing: there is nothing to close."""
-
     def _raise_overflow(self, name: str, schedule: Schedule, source: np.random.SeedSequence, first: int) -> NoReturn:
         """Raises an error that names the trajectory with a reward that is not finite, or the largest reward."""
         largest = 0.0
@@ -277,24 +295,26 @@ class JaxSimulator:
             self._programs[kind] = _programs(SameObject(self._env), *kind)
         return self._programs[kind]
 
-    def _task(self, critic: Any, seeds: Any, planned: NDArray[np.integer[Any]], points: Any = None) -> Task:
+    def _task(self, critic: Any, seeds: Any, planned: NDArray[np.integer[Any]], points: Any = None) -> RolloutTask:
         values = () if critic is None else split(critic.function)[1]
         horizon, gamma = np.int32(self._horizon), np.float32(self._gamma)
-        return Task(self.policy.arrays, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32), points)
+        return RolloutTask(
+            self.policy.arrays, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32), points
+        )
 
     def _request(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points) -> Request:
         if points is not None and self._env.reset_from is None:
             raise ValueError(f"points must be None, got some: {self.name} has no reset_from, which takes their numbers")
         return Request(lengths, seeds, points, self._horizon)
 
-    def _run(self, request: Request, *, observing: bool = False) -> list[Observed]:
+    def _run(self, request: Request, *, observing: bool = False) -> list[Batch]:
         """Runs the trajectories of the acting policy."""
         seeds, planned, points = request.deal(1)
         task = self._task(None, seeds[0], planned[0], None if points is None else points[0])
         record, layout = roll_out(self._programs_for(None), self._device, task, planned[0], observing=observing)
         return request.take(jax.tree.map(lambda array: array[None], jax.device_get(record)), layout)
 
-    def _run_together(self, names: Sequence[str], request: Request) -> dict[str, list[Observed] | Exception]:
+    def _run_together(self, names: Sequence[str], request: Request) -> dict[str, list[Batch] | Exception]:
         """Runs the trajectories of the acting policy and of those of these that act after it."""
         kind = self.policy.kind
         if kind not in self._together:

@@ -11,7 +11,7 @@ from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.simulators.base import Summarised
 from rido.simulators.jax.layout import PART, Device
-from rido.simulators.jax.programs import Programs, Task, zeros
+from rido.simulators.jax.programs import Programs, RolloutTask, zeros
 from rido.simulators.jax.recording import roll_out
 
 _PRECISION = jax.lax.Precision.HIGHEST  # of sums: fewer digits would bias them
@@ -30,7 +30,12 @@ class Tables(NamedTuple):
 
 
 def sum_on_device(
-    programs: Programs, device: Device, task: Task, schedule: Schedule, before: Summarised | None, whole: int | None
+    programs: Programs,
+    device: Device,
+    task: RolloutTask,
+    schedule: Schedule,
+    before: Summarised | None,
+    whole: int | None,
 ) -> Summarised:
     """Runs the trajectories of a schedule and sums over them.
 

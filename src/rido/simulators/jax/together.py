@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rido.simulators.base import Observed
+from rido.simulators.base import Batch
 from rido.simulators.jax.collecting import Request
 from rido.simulators.jax.layout import Device
-from rido.simulators.jax.programs import Programs, Task
+from rido.simulators.jax.programs import Programs, RolloutTask
 from rido.simulators.jax.recording import roll_out
 
 _LANES = 2  # for each policy, at least: more than one, so that few are idle when policies have dropped out
@@ -46,7 +46,7 @@ class Together:
         """Returns how many policies may run a request together, so that their rewards fit into memory."""
         return max(1, _MOST_TRANSITIONS // int(request.planned.sum()))
 
-    def collect(self, names: Sequence[str], request: Request, task: Task) -> dict[str, list[Observed] | Exception]:
+    def collect(self, names: Sequence[str], request: Request, task: RolloutTask) -> dict[str, list[Batch] | Exception]:
         """Returns the trajectories of these policies as :meth:`Request.take` does, or what went wrong.
 
         Args:
@@ -70,7 +70,7 @@ class Together:
         record, layout = roll_out(self._programs, self._device, task, planned[0])
         record = jax.device_get(record)
 
-        def found(place: int) -> list[Observed] | Exception:
+        def found(place: int) -> list[Batch] | Exception:
             try:
                 return request.take(record, layout, slice(place * number, (place + 1) * number))
             except Exception as error:  # it is raised when this policy acts

@@ -6,27 +6,34 @@ replaced, and its chunks are run again. Every trajectory depends on its own seed
 """
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Required, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.core.trajectories import Trajectories
-from rido.policies.observations import stack, take
-from rido.simulators.base import Capabilities, Observed, Points, PolicyInfo, Position, SimulationError, close
+from rido.simulators.base import (
+    Batch,
+    Capabilities,
+    Found,
+    PolicyInfo,
+    Position,
+    Request,
+    SimulationError,
+    Simulator,
+    close,
+)
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel import sources
 from rido.simulators.parallel.serialization import deserialize, packages_in, serialize
 from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
 from rido.simulators.rehearsal import WORKERS_COPY, WORKERS_REMEMBER, Rehearsal
-from rido.simulators.requests import check_points, check_request, join_observed, join_trajectories
+from rido.simulators.requests import checked, join, part_of
 
-_Part = tuple[NDArray[np.intp], list[int], tuple[Any, ...]]
 _CHUNKS_PER_WORKER = 2  # one that runs and one that waits, so that a worker is never idle
 _LEAST_START_SECONDS = 60.0  # importing torch from a cold disk takes that long
 
@@ -57,8 +64,7 @@ class Chunk:
 
     number: int  # never used again, so that late answers to an earlier request are recognised
     rows: NDArray[np.intp]
-    seeds: list[int]
-    call: tuple[str, tuple[Any, ...]]  # the simulator's method and its arguments
+    call: tuple[str, Request, Rehearsal | None]  # arguments of RemoteSimulator.run
     failures: list[str] = field(default_factory=list)  # why it was lost with a worker, each time
     hung_at: list[tuple[int, int] | None] = field(default_factory=list)  # trajectory and step; None if not known
     slot: int | None = None  # the worker that has it, or had it last
@@ -75,7 +81,7 @@ class _WorkerState:
     asked: bool = False  # for a heartbeat that has not come yet
 
 
-class PoolSimulator(ABC):
+class PoolSimulator(Simulator):
     """A simulator whose trajectories are run by workers, which subclasses start and talk to.
 
     Args:
@@ -93,9 +99,6 @@ class PoolSimulator(ABC):
         failures: number of workers lost so far.
     """
 
-    num_envs: int
-    observation_space: Any
-
     @checks.checked(timeout=checks.positive)
     def __init__(
         self, env: Any, policy: Any, *, horizon: int, timeout: float = 300.0, max_failures: int = 3, **settings: Any
@@ -112,7 +115,6 @@ class PoolSimulator(ABC):
         self._next_number = self._first_number = 0  # of the next chunk, and of the present request's first one
         self._failed_starts: list[str] = []
         self._ready: Ready | None = None
-        self._acting = ""  # name of the policy that acts, among several
         self._reseed = bool(settings.get("reseed", True))
         self._tried: dict[str, Rehearsal] = {}  # by name of the policy
         self._rehearsed = 0  # transitions
@@ -120,26 +122,6 @@ class PoolSimulator(ABC):
         self._notes: dict[str, None] = {}  # in the order in which they were found
         self._remarks: dict[str, None] = {}
         self.failures = 0
-
-    def rollout(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Trajectories:
-        return join_trajectories(*self._collect("rollout", check_request(lengths, seeds, self._horizon), seeds, points))
-
-    def observe(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points = None) -> Observed:
-        return join_observed(*self._collect("observe", check_request(lengths, seeds, self._horizon), seeds, points))
-
-    def starts(self, seeds: Sequence[int], points: Points = None) -> Any:
-        parts, rows = self._collect("starts", None, seeds, points)
-        return take(stack(parts), np.argsort(rows))
-
-    def use(self, name: str) -> None:
-        """Lets another one of several policies act from now on."""
-        self._acting = name
-
-    @property
-    def policy(self) -> PolicyInfo:
-        """Name and reproducibility of the policy that acts."""
-        assert self._ready is not None
-        return self._ready.policies[self._acting]
 
     @property
     def pids(self) -> list[int]:
@@ -152,62 +134,81 @@ class PoolSimulator(ABC):
         return self._simulator_here().fingerprint
 
     @property
+    def policy(self) -> PolicyInfo | None:
+        """Name and reproducibility of the first policy."""
+        return self.capabilities.policy
+
+    @property
     def capabilities(self) -> Capabilities:
-        """It returns observations."""
-        load_policy = lambda: self._simulator_here().policy  # noqa: E731
+        """It returns observations and actions."""
         assert self._ready is not None
         return Capabilities(
             observes=True,
             tells_actions=True,
             takes_points=self._ready.takes_points,
-            policy=self.policy,
-            load_policy=load_policy,
-            check_seeds=self.check_seeds,
-            rehearsed=self._rehearsed,
-            notes=tuple(self._notes),
-            remarks=tuple(self._remarks),
-            workers=(sum(worker.ready for worker in self._workers.values()), len(self._workers)),
+            tries=True,
+            policies=self._ready.policies,
+            load_policy=self._load_policy,
             components=self._ready.components,
             engine="gymnasium",
+            found=self.found,
         )
 
-    def _rehearse(self, seeds: Sequence[int]) -> None:
+    @property
+    def found(self) -> Found:
+        """What is known so far."""
+        workers = sum(worker.ready for worker in self._workers.values()), len(self._workers)
+        return Found(tuple(self._notes), tuple(self._remarks), self._rehearsed, workers)
+
+    def collect(self, request: Request) -> Batch:
+        if not self._workers:
+            raise ValueError("the simulator was used after close()")
+        assert self._ready is not None
+        request = checked(request, self._horizon, takes_points=self._ready.takes_points)
+        if request.wants != "starts":
+            self._rehearse(request)
+        rows = np.arange(len(request.seeds))
+        if request.wants == "trial":
+            (tried,) = self._run("collect", request, [rows])
+            return Batch(tried.trajectories, found=replace(self.found, notes=tried.found.notes))
+        costs = np.ones_like(rows) if request.lengths is None else request.lengths
+        chunks = split(costs, len(self._workers), self.num_envs // len(self._workers))
+        return join(self._run("collect", request, chunks), np.concatenate(chunks), self.found)
+
+    def _rehearse(self, request: Request) -> None:
         """Finds out in one worker whether several can run trajectories, and how; in a second one if they may not.
 
         Raises:
             ValueError: Workers would repeat the same noise, or a policy's memory.
         """
-        if self._acting in self._tried or not self._reseed:
+        if request.policy in self._tried or not self._reseed:
             return
-        seeds = [*seeds[:2], *([seeds[0] + 1] if len(seeds) == 1 else [])]
-        part: _Part = (np.arange(len(seeds)), seeds, (seeds,))
-        ((found, remembers),) = self._run("audition", [part])
+        first, second = (*request.seeds[:2], request.seeds[0] + 1)[:2]
+        trial, rows = replace(request, lengths=None, seeds=[first, second], points=None), [np.arange(2)]
+        ((found, remembers),) = self._run("audition", trial, rows)
         self._rehearsed += found.transitions
         if len(self._workers) > 1:
             if remembers:
-                raise ValueError(WORKERS_REMEMBER.format(self.policy.name))
+                policy = self._ready.policies[request.policy] if request.policy else self.policy  # type: ignore[union-attr]
+                raise ValueError(WORKERS_REMEMBER.format(policy.name))  # type: ignore[union-attr]
             copies = found.kind == "copies"
-            if found.kind == "differ":
-                others = list(seeds)
-                others[0] += 1  # another history, which noise that is copied does not depend on
-                ((other, _),) = self._run("audition", [(*part[:2], (others,))], avoid=self._last_slot)
+            if found.kind == "differ":  # another history, which noise that is copied does not depend on
+                other_seeds = replace(trial, seeds=[first + 1, second])
+                ((other, _),) = self._run("audition", other_seeds, rows, avoid=self._last_slot)
                 self._rehearsed += other.transitions
                 copies = other.digest == found.digest
             if copies:
                 raise ValueError(WORKERS_COPY)
-        self._tried[self._acting] = found
+        self._tried[request.policy] = found
 
-    def check_seeds(self, seeds: Sequence[int], points: Points = None) -> tuple[str, ...]:
-        """Checks in one worker that resets and actions repeat; see :class:`rido.simulators.base.Capabilities`."""
-        self._rehearse(seeds)
-        (notes,) = self._run("check_seeds", [(np.arange(len(seeds)), list(seeds), (list(seeds), points))])
-        return tuple(notes)
+    def _load_policy(self, name: str = "") -> Any:
+        """Returns a policy of the workers' simulator, made in this process."""
+        return self._simulator_here().capabilities.load_policy(*[name] if name else [])
 
     def _simulator_here(self) -> GymnasiumSimulator:
-        """Returns the workers' simulator, made in this process, for its policy and its fingerprint."""
+        """Returns the workers' simulator, made in this process, for its policies and its fingerprint."""
         simulator = deserialize(self._content)
         close(simulator)
-        simulator.use(self._acting)
         return simulator
 
     def close(self) -> None:
@@ -249,31 +250,15 @@ class PoolSimulator(ABC):
             raise
         self.num_envs = count * self._ready.num_envs
         self.observation_space = self._ready.observation_space
-        self._acting = next(iter(self._ready.policies))
 
-    def _collect(
-        self, method: str, lengths: NDArray[np.int64] | None, seeds: Sequence[int], points: Points
-    ) -> tuple[list[Any], NDArray[np.intp]]:
-        """Runs a method of the workers' simulators; returns its results by chunk, and the rows of the request."""
-        if not self._workers:
-            raise ValueError(f"{method}() was called after close()")
-        points = check_points(points, len(seeds))
-        if method != "starts":
-            self._rehearse(seeds)
-        costs = np.ones(len(seeds), dtype=np.int64) if lengths is None else lengths
-        parts: list[_Part] = []
-        for rows in split(costs, len(self._workers), self.num_envs // len(self._workers)):
-            chosen = [seeds[row] for row in rows.tolist()]
-            planned = () if lengths is None else (lengths[rows],)
-            parts.append((rows, chosen, (*planned, chosen, None if points is None else points[rows])))
-        return self._run(method, parts), np.concatenate([rows for rows, _, _ in parts])
-
-    def _run(self, method: str, parts: Sequence[_Part], *, avoid: int | None = None) -> list[Any]:
-        """Runs a method of the workers' simulators for each part: its rows of the request, seeds and arguments."""
+    def _run(
+        self, method: str, request: Request, parts: Sequence[NDArray[np.intp]], *, avoid: int | None = None
+    ) -> list[Any]:
+        """Runs a method of the workers' simulators for each of these parts of a request, rows of its trajectories."""
         self._first_number, chunks = self._next_number, {}
-        for rows, seeds, arguments in parts:
-            call = "call_as", (self._acting, self._tried.get(self._acting), method, *arguments)
-            chunks[self._next_number] = Chunk(self._next_number, rows, seeds, call, avoid=avoid)
+        for rows in parts:
+            call = method, part_of(request, rows), self._tried.get(request.policy)
+            chunks[self._next_number] = Chunk(self._next_number, rows, call, avoid=avoid)
             self._next_number += 1
         self._waiting = deque(chunks.values())
         results: dict[int, Any] = {}
@@ -284,8 +269,8 @@ class PoolSimulator(ABC):
                         event.throw(chunks[event.number].rows)
                     results[event.number] = event.value
                     self._last_slot = chunks[event.number].slot
-                    self._notes.update(dict.fromkeys(event.notes))
-                    self._remarks.update(dict.fromkeys(event.remarks))
+                    self._notes.update(dict.fromkeys(event.found.notes))
+                    self._remarks.update(dict.fromkeys(event.found.remarks))
         return [results[number] for number in chunks]
 
     def _handle_events(self) -> list[Done | Raised]:
@@ -366,7 +351,7 @@ class PoolSimulator(ABC):
         if place not in chunk.hung_at:
             chunk.hung_at.append(place)
             return
-        seeds, waited = chunk.seeds, f"within {self._timeout:g} seconds (timeout), also when it was run again"
+        seeds, waited = chunk.call[1].seeds, f"within {self._timeout:g} seconds (timeout), also when it was run again"
         if position is None:
             raise WorkerError(f"one of {len(seeds)} trajectories (seeds {_first_of(seeds)}) took no step {waited}")
         row, what = (
@@ -395,7 +380,7 @@ class PoolSimulator(ABC):
             running = lost[0]
             running.failures.append(reason)
             if len(running.failures) > self._max_failures:
-                seeds = _first_of(running.seeds)
+                seeds = _first_of(running.call[1].seeds)
                 raise WorkerError(
                     f"{running.rows.size} trajectories (seeds {seeds}) were lost with their worker "
                     f"{len(running.failures)} times, more than max_failures={self._max_failures}: "

@@ -23,7 +23,7 @@ _asked_for: dict[str, str | None] = {}  # the address to which a simulator of th
 _OBJECT_STORE_BYTES = 200 * 2**20  # of a cluster started here: rewards are small
 
 
-class _Actor(RemoteSimulator):
+class _RayActor(RemoteSimulator):
     """A worker as an actor. Heartbeats have a thread of their own, since the other one is busy."""
 
     @ray.method(concurrency_group="heartbeats")  # type: ignore[untyped-decorator]
@@ -82,7 +82,7 @@ class RaySimulator(PoolSimulator):
         self._content_reference = ray.put(self._content)
         self._make = ray.remote(
             num_cpus=num_cpus, max_restarts=0, concurrency_groups={"heartbeats": 1}, scheduling_strategy="SPREAD"
-        )(_Actor)
+        )(_RayActor)
         self.actors: dict[int, Any] = {}
         self._pending: dict[Any, int] = {}  # references of expected answers, and the slots they come from
         self._start_workers(num_actors)

@@ -12,10 +12,11 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.simulators.base import Position, SimulationError
+from rido.simulators.base import Found, Position, Request, SimulationError
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel import sources
 from rido.simulators.parallel.serialization import deserialize, packages_in
+from rido.simulators.rehearsal import Rehearsal
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,11 @@ class Ready:
 
 @dataclass(frozen=True)
 class Done:
-    """Event: a chunk is finished; notes and remarks are the simulator's."""
+    """Event: a chunk is finished; what was found is the simulator's."""
 
     number: int
     value: Any
-    notes: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
+    found: Found
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,14 @@ class RemoteSimulator:
             socket.gethostname(),
         )
 
-    def run(self, number: int, method: str, arguments: tuple[Any, ...]) -> Event:
-        """Runs a chunk."""
+    def run(self, number: int, method: str, request: Request, rehearsed: Rehearsal | None) -> Event:
+        """Runs a chunk: a method of the simulator, as a rehearsal in one of the workers demands."""
         assert self._simulator is not None
         try:
-            value = getattr(self._simulator, method)(*arguments)
-            able = self._simulator.capabilities
-            return Done(number, value, able.notes, able.remarks)
+            if rehearsed is not None:
+                self._simulator.follow(rehearsed, request)
+            value = getattr(self._simulator, method)(request)
+            return Done(number, value, self._simulator.found)
         except BaseException as error:
             return Raised.catch(number, error)
 

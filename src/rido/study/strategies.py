@@ -66,7 +66,7 @@ class StrategyResult:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class StrategyComparison:
     """Several strategies on one bank.
 
     Attributes:
@@ -95,7 +95,7 @@ class Comparison:
         return {result.name: result for result in self.results}[name]
 
 
-def compare(
+def compare_strategies(
     strategies: Sequence[str] | Mapping[str, Callable[..., Strategy]],
     rewards: ArrayLike,
     *,
@@ -106,7 +106,7 @@ def compare(
     seed: int = 0,
     confidence: float = 0.95,
     progress: Callable[[], None] | None = None,
-) -> Comparison:
+) -> StrategyComparison:
     """Runs each strategy many times on trajectories drawn from a bank, whose mean return is the truth.
 
     The bank is taken as the whole population. A truncated trajectory is the beginning of a row. Repetition k of every
@@ -126,7 +126,7 @@ def compare(
 
     Example:
         >>> rewards = np.random.default_rng(0).normal(size=(1000, 10)) * 0.5 ** np.arange(10)
-        >>> result = compare(["uniform", "adaptive"], rewards, budget=500, gamma=1.0, repetitions=20)
+        >>> result = compare_strategies(["uniform", "adaptive"], rewards, budget=500, gamma=1.0, repetitions=20)
         >>> result["adaptive"].relative_variance < result["uniform"].relative_variance
         True
     """
@@ -145,7 +145,7 @@ def compare(
             if progress is not None:
                 progress()
         results.append(_summarise(name, runs, bank, oracle))
-    return Comparison(
+    return StrategyComparison(
         results=tuple(results),
         truth=bank.truth,
         weights=bank.weights,

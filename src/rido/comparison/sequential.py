@@ -13,7 +13,7 @@ _GROWTH = 1.2  # transitions between looks grow by about this factor
 _POINTS = 201  # of the grid on which the distribution of a statistic is followed
 
 
-class Looks:
+class SpendingBoundary:
     """A test that looks at a difference again and again, and rarely finds one where there is none.
 
     The estimate of a difference that is 0, divided by its standard error, moves like a Brownian motion B(s) / sqrt(s)
@@ -33,8 +33,8 @@ class Looks:
         spent: probability of a false alarm up to the last look.
 
     Example:
-        >>> looks = Looks(0.025)
-        >>> [round(looks.level(at, at / 1000), 4) for at in (100, 300, 1000)]
+        >>> boundary = SpendingBoundary(0.025)
+        >>> [round(boundary.level(at, at / 1000), 4) for at in (100, 300, 1000)]
         [0.0023, 0.007, 0.0181]
     """
 
@@ -48,7 +48,7 @@ class Looks:
         self.spent = 0.0
 
     def level(self, transitions: float, share: float) -> float:
-        """Looks after so many transitions.
+        """Updates the boundary at this many transitions.
 
         Args:
             transitions: all that the estimate rests on. Where they are those of the last look, that look is taken
