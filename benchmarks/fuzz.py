@@ -348,9 +348,6 @@ def targets() -> dict[str, Target]:
         "Estimate.interval": Target(lambda **a: evaluation().estimate.interval(**a), dict, ("confidence",)),
         "Estimate.half_width": Target(lambda **a: evaluation().estimate.half_width(**a), dict, ("confidence",)),
         "Estimate.plus": Target(lambda **a: evaluation().estimate.plus(**a), lambda: {"values": np.ones(3)}),
-        "Estimate.hoeffding_interval": Target(
-            lambda **a: evaluation().estimate.hoeffding_interval(**a), lambda: {"reward_range": (0, 1)}, ("confidence",)
-        ),
         "Comparison.bounds": Target(_of(comparison, "bounds"), lambda: dict(pair)),
         "Comparison.difference": Target(_of(comparison, "difference"), lambda: dict(pair)),
         "Comparison.interval": Target(_of(comparison, "interval"), lambda: {"name": "a"}),

@@ -69,8 +69,8 @@ def planned_variance(env, agent, arguments, *, horizon, gamma, size, **settings)
     variance = 0.0
     for team, counts in enumerate(teams):
         weights = rewards
-        if learners and learners[-1]._shares and learners[-1]._shares[team].any():
-            values = learners[-1]._shares[team] @ np.array(learners[-1]._values(team, known))
+        if learners and (shares := learners[-1]._teams[team].shares).any():
+            values = shares @ learners[-1].value_functions(learners[-1]._teams[team].coefficients, known)
             weights = true_weights(signal_of_values(values, known.trajectories, gamma=gamma).trajectories, gamma)
         variance += float(np.sum(weights / counts)) / len(teams) ** 2
     return [variance / (rewards.sum() * horizon / settings["budget"]), result.critic != "none"]

@@ -93,9 +93,8 @@ def doomed_run(run, arguments, calls, delay):
         countdown[0] -= 1
         return method(*arguments)
 
-    for name in ("rollout", "observe", "starts"):
-        method = getattr(GymnasiumSimulator, name)
-        setattr(GymnasiumSimulator, name, lambda *arguments, method=method: counted(method, *arguments))
+    collect = GymnasiumSimulator.collect
+    GymnasiumSimulator.collect = lambda *arguments: counted(collect, *arguments)
     run(*arguments)
 
 

@@ -1,4 +1,6 @@
-"""Whole evaluations on a GPU next to bare rollouts: Pendulum, Brax's ant, and CartPole in MJX. Writes a Markdown page.
+"""Whole evaluations on a GPU next to bare rollouts: Pendulum, a chain of bodies, Brax's ant, and CartPole in MJX.
+
+Writes a Markdown page.
 
 Needs JAX, numpy and scipy; Brax and MuJoCo Playground are left out where they are missing. From the repository, on the
 machine with the GPU:
@@ -92,6 +94,42 @@ def pendulum():
     return Case("Pendulum", rido.jax.pendulum(), network, 3, 1)
 
 
+def chain():
+    """Bodies joined by springs: a state of many arrays and a heavy step, for machines without Brax."""
+    bodies, substeps, seconds = 12, 16, 0.002
+
+    def observe(state):
+        positions, velocities = jnp.stack(state["positions"]), jnp.stack(state["velocities"])
+        return jnp.concatenate([(positions - positions[0]).ravel(), velocities.ravel()])
+
+    def reset(key):
+        places = 0.5 * jnp.arange(bodies)[:, None] * jnp.array([1.0, 0.0, 0.0]) + jnp.array([0.0, 0.0, 0.5])
+        places += 0.05 * jax.random.normal(key, (bodies, 3))
+        state = {"positions": [*places], "velocities": [*jnp.zeros((bodies, 3))], "forces": [*jnp.zeros((bodies, 8))]}
+        return state, observe(state)
+
+    def step(key, state, action):
+        torques = jnp.zeros((bodies, 3)).at[:, 2].set(jnp.tanh(jnp.resize(action, bodies)))
+
+        def move(carry, _):
+            places, speeds = carry
+            apart = places[1:] - places[:-1]
+            length = jnp.linalg.norm(apart, axis=1, keepdims=True)
+            pull = 400 * (length - 0.5) * apart / jnp.maximum(length, 1e-3)
+            force = jnp.pad(pull, ((0, 1), (0, 0))) - jnp.pad(pull, ((1, 0), (0, 0))) + 20 * torques - 0.5 * speeds
+            ground = jax.nn.softplus(-200 * places[:, 2:]) * jnp.array([0.0, 0.0, 1.0]) - jnp.array([0.0, 0.0, 9.81])
+            speeds = jnp.clip(speeds + seconds * (force + ground), -20, 20)
+            return (places + seconds * speeds, speeds), force
+
+        start = jnp.stack(state["positions"]), jnp.stack(state["velocities"])
+        (places, speeds), forces = jax.lax.scan(move, start, None, substeps)
+        kept = jnp.resize(forces[-1], (bodies, 8))
+        state = {"positions": [*places], "velocities": [*speeds], "forces": [*kept]}
+        return state, observe(state), speeds[:, 0].mean() + places[:, 2].mean(), jnp.bool_(False)
+
+    return Case("Chain of bodies", rido.jax.JaxEnv("Chain", reset, step), network, 6 * bodies, 8, 0.3)
+
+
 def ant():
     from brax import envs
 
@@ -107,9 +145,12 @@ def cartpole():
     return Case(name, rido.jax.adapt(env), squashed, env.observation_size, env.action_size)
 
 
+CASES = (pendulum, chain, ant, cartpole)
+
+
 def cases(only):
     """Yields the cases whose packages are there."""
-    for make in (pendulum, ant, cartpole):
+    for make in CASES:
         if not only or make.__name__ == only:
             with contextlib.suppress(ImportError):
                 yield make()
@@ -304,7 +345,9 @@ SECTIONS = {function.__name__: function for function in (speed, following, compa
 def main(arguments=None):
     parser = argparse.ArgumentParser()
     parser.add_argument("--small", action="store_true", help="small budgets, for machines without a GPU")
-    parser.add_argument("--only", default="", choices=["", "pendulum", "ant", "cartpole"], help="one environment")
+    parser.add_argument(
+        "--only", default="", choices=["", "pendulum", "chain", "ant", "cartpole"], help="one environment"
+    )
     parser.add_argument("--sections", nargs="+", default=list(SECTIONS), choices=list(SECTIONS))
     options = parser.parse_args(arguments)
     print("# Whole evaluations on a GPU\n")

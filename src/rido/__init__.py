@@ -11,7 +11,7 @@
 True
 """
 
-import rido.core._path  # noqa: F401 - before anything else
+import rido._start  # noqa: F401 - before anything else
 
 # isort: split
 from importlib import import_module

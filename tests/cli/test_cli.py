@@ -109,7 +109,7 @@ def test_evaluate_stops_at_a_precision_and_takes_a_critic():
             [*LQG, "--until", "10", "--strategy", "rido"],
             "until works only with strategy 'adaptive' or",
         ),
-        ([*LQG, "--critic", "policy"], "critic 'policy' must come with an agent"),
+        ([*LQG, "--critic", "policy"], "critic 'policy' works only with an agent"),
         (["evaluate", "Pendulem-v1", "--budget", "500", "--gamma", "0.9"], "did you mean Pendulum-v1"),
         (PENDULUM, "policy must be given"),
         ([*LQG[:2], "--budget", "49", "--gamma", "0.9", "--horizon", "50"], "budget must pay for"),

@@ -9,6 +9,7 @@ from scipy import stats
 from helpers import random_batch
 from processes import autoregressive, lqg
 from rido import Estimate, RewardMoments, Schedule, Trajectories
+from rido.core.guarantee import guaranteed_interval
 from rido.strategies.diagnostics import interval_warnings
 
 
@@ -117,26 +118,21 @@ def test_hoeffding_interval_is_that_of_the_paper_and_holds():
     """Its true coverage is far above 0.9, so 1,000 repetitions raise a false alarm less than once in 1e9."""
     horizon, gamma, rng = 10, 0.9, np.random.default_rng(0)
     schedule = Schedule.robust(horizon, 80, gamma=gamma)
-    width = estimate(Trajectories(np.ones((schedule.trajectories, horizon)), schedule.lengths), horizon, gamma)
+    settings = dict(horizon=horizon, gamma=gamma, confidence=0.9)
+    plain = Trajectories(np.ones((schedule.trajectories, horizon)), schedule.lengths)
     t = np.arange(horizon)
     d = gamma**t * (gamma**t + gamma ** (t + 1) - 2 * gamma**horizon) / (1 - gamma)
     expected = 3 * math.sqrt(0.5 * math.log(2 / 0.1) * np.sum(d / schedule.counts))
-    low, high = width.hoeffding_interval((-1, 2), 0.9)
+    low, high = guaranteed_interval([plain], reward_range=(-1, 2), **settings)
     assert (high - low) / 2 == pytest.approx(expected)
     truth = 0.5 * np.sum(gamma**t)
     inside = 0
     for _ in range(1000):
         rewards = np.repeat(rng.integers(0, 2, (schedule.trajectories, 1)), horizon, axis=1)
-        low, high = estimate(Trajectories(rewards, schedule.lengths), horizon, gamma).hoeffding_interval((0, 1), 0.9)
+        batch = Trajectories(rewards, schedule.lengths)
+        low, high = guaranteed_interval([batch], reward_range=(0, 1), **settings)
         inside += low <= truth <= high
     assert inside >= 900
-
-
-def test_early_ends_widen_the_range_to_zero():
-    full = estimate(Trajectories(np.ones((2, 2)), [2, 2]), 2, 1.0)
-    ended = estimate(Trajectories(np.ones((2, 2)), [2, 2], steps=[2, 1]), 2, 1.0)
-    widths = [np.diff(result.hoeffding_interval((1, 2))) for result in (full, ended)]
-    assert widths[1] == pytest.approx(2 * widths[0])
 
 
 def test_one_full_trajectory_has_no_error_bar():

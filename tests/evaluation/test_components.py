@@ -191,7 +191,7 @@ class TestWhereComponentsComeFrom:
         found = rido.evaluate(rido.jax.lqg(), gamma=(0.5, 0.9), **settings)
         alone = rido.evaluate(rido.jax.lqg(), gamma=0.9, **settings)
         assert found.value == alone.value and len(found.components) == 2
-        with pytest.raises(ValueError, match="components must come with Gymnasium environments"):
+        with pytest.raises(ValueError, match="components need Gymnasium environments"):
             rido.evaluate(rido.jax.lqg(), gamma=0.9, components=("cost",), **settings)
 
 
@@ -350,12 +350,12 @@ class TestWhatCannotBe:
             (dict(env=TwoRewards), "components must name the 2 entries of the vector reward, got 1 names"),
             (dict(plan_for="costs"), "plan_for must be one of 'all', 'reward', 'cost', got 'costs'"),
             (dict(components=None, plan_for="cost"), "plan_for must come with components or several gamma"),
-            (dict(critic="fit"), "must come without a critic"),
-            (dict(components=None, gamma=(0.5, 0.9), critic="fit"), "must come without a critic"),
-            (dict(reward_range=(0, 30)), "must come without reward_range"),
+            (dict(critic="fit"), "do not go with a critic"),
+            (dict(components=None, gamma=(0.5, 0.9), critic="fit"), "do not go with a critic"),
+            (dict(reward_range=(0, 30)), "do not go with reward_range"),
             (dict(gamma=(0.9, 0.9)), "gamma must be a discount factor or several different ones"),
             (dict(gamma=(0.9, 1.5)), r"gamma must be in \(0, 1\], got 1.5"),
-            (dict(simulator="envpool"), "components must come with Gymnasium environments"),
+            (dict(simulator="envpool"), "components need Gymnasium environments"),
         ],
     )
     def test_is_named(self, settings, message):

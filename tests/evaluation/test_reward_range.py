@@ -92,7 +92,7 @@ def test_a_reward_outside_of_the_range_is_named():
 @pytest.mark.parametrize("critic", ["auto", "fit", "policy", lambda observations, steps_to_go: steps_to_go])
 def test_a_critic_is_refused_before_anything_is_collected(critic):
     Counted.taken = 0
-    with pytest.raises(ValueError, match="reward_range must come without a critic, whose residual has no range, got"):
+    with pytest.raises(ValueError, match="reward_range must be None with a critic, whose residual has no range, got"):
         rido.evaluate(Counted, act, budget=500, gamma=0.9, horizon=20, reward_range=(-9, 99), critic=critic, seed=0)
     assert Counted.taken == 0
 
@@ -108,7 +108,7 @@ def test_rewards_that_stay_on_a_device_are_refused(monkeypatch, tmp_path):
 
     monkeypatch.setattr(evaluation, "_SUMMED_BUDGET", 500)
     settings = dict(budget=1000, gamma=0.9, horizon=20, seed=0, reward_range=(0, 1e6))
-    with pytest.raises(ValueError, match=r"reward_range must come with run=FILE or a budget of at most 500"):
+    with pytest.raises(ValueError, match=r"reward_range needs run=FILE or a budget of at most 500"):
         rido.evaluate(lqg(), **settings)
     assert rido.evaluate(lqg(), run=tmp_path / "run.rido", **settings).guaranteed_interval is not None
 

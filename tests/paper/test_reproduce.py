@@ -143,9 +143,9 @@ def test_a_bank_knows_its_domain(tmp_path):
     for path in source.parts():
         record(source, path)
     found = precision(source, 0.99)
-    assert found.closed_form == pytest.approx(lqg.expected_return(100, 0.99))
-    assert abs(found.truth - found.closed_form) < 4.5 * found.truth_error
-    assert 0 < found.variance_error < 0.1
+    assert found["closed_form"] == pytest.approx(lqg.expected_return(100, 0.99))
+    assert abs(found["truth"] - found["closed_form"]) < 4.5 * found["truth_error"]
+    assert 0 < found["variance_error"] < 0.1
 
 
 def test_agents_from_a_folder(agents_dir, tmp_path):

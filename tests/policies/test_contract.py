@@ -175,8 +175,8 @@ def test_most_policies_have_no_value_function(policy):
 @pytest.mark.parametrize("given", VALUED, indirect=True)
 def test_a_value_function_gives_a_finite_number_for_each_observation(policy):
     value = policy.value_function()
-    values = value.endless(observations(13))
+    values = value.infinite_horizon(observations(13))
     assert values.shape == (13,) and np.isfinite(values).all()
     assert 0 < value.discount <= 1
     if value.rowwise:
-        np.testing.assert_array_equal(value.endless(observations(13)[3:4]), values[3:4])
+        np.testing.assert_array_equal(value.infinite_horizon(observations(13)[3:4]), values[3:4])

@@ -83,8 +83,10 @@ class TestExport:
         scale = math.sqrt(float(normalised.ret_rms.var) + normalised.epsilon)
         assert scale > 2
         critic = agent_critic(policy)
-        np.testing.assert_allclose(critic.endless(rows), values * scale, rtol=1e-5, atol=1e-5 * scale)
-        np.testing.assert_allclose(critic(rows, np.full(200, 3)), critic.endless(rows) * (1 - 0.9**3), rtol=1e-12)
+        np.testing.assert_allclose(critic.infinite_horizon(rows), values * scale, rtol=1e-5, atol=1e-5 * scale)
+        np.testing.assert_allclose(
+            critic(rows, np.full(200, 3)), critic.infinite_horizon(rows) * (1 - 0.9**3), rtol=1e-12
+        )
         assert policy.about == {"env": "Pendulum-v1"}
 
     def test_agrees_with_the_zip_of_the_same_agent(self, trained):
@@ -94,7 +96,7 @@ class TestExport:
         plain, agent = export(model), resolve(model)
         np.testing.assert_allclose(plain(rows, [None] * 200), agent(rows, [None] * 200), rtol=0, atol=1e-5)
         np.testing.assert_allclose(
-            agent_critic(plain).endless(rows), agent_critic(agent).endless(rows), rtol=1e-5, atol=1e-4
+            agent_critic(plain).infinite_horizon(rows), agent_critic(agent).infinite_horizon(rows), rtol=1e-5, atol=1e-4
         )
 
     def test_without_statistics(self):
@@ -158,12 +160,12 @@ class TestActing:
         random = np.random.default_rng(0)
         pool = random.normal(size=(60, 3)).astype(np.float32)
         alone = np.concatenate([policy(pool[[i]], [generators(60)[i]]) for i in range(60)])
-        values = np.concatenate([value.endless(pool[[i]]) for i in range(60)])
+        values = np.concatenate([value.infinite_horizon(pool[[i]]) for i in range(60)])
         for _ in range(40):
             index = random.choice(60, size=random.integers(1, 41), replace=False)
             fresh = generators(60)
             assert np.array_equal(policy(pool[index], [fresh[i] for i in index]), alone[index])
-            assert np.array_equal(value.endless(pool[index]), values[index])
+            assert np.array_equal(value.infinite_horizon(pool[index]), values[index])
 
     def test_sampled_actions_are_normal_around_the_deterministic_one(self):
         """The chance of a false alarm is below 1e-4: four bounds of more than 4.5 standard errors."""

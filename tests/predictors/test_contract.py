@@ -38,7 +38,7 @@ def linear(observations, steps_to_go):
 linear.rowwise = True
 
 
-def endless(observations):
+def infinite_horizon(observations):
     return 10 * np.asarray(observations[:, 1], dtype=float)
 
 
@@ -64,8 +64,8 @@ def jax_function():
 CRITICS = {
     "function": lambda: FunctionCritic(network),
     "function, row by row": lambda: FunctionCritic(linear),
-    "agent": lambda: AgentCritic(ValueFunction(endless, discount=0.9)),
-    "agent, row by row": lambda: AgentCritic(ValueFunction(endless, discount=1.0, rowwise=True)),
+    "agent": lambda: AgentCritic(ValueFunction(infinite_horizon, discount=0.9)),
+    "agent, row by row": lambda: AgentCritic(ValueFunction(infinite_horizon, discount=1.0, rowwise=True)),
     "fitted": fitted,
     "jax": jax_function,
 }

@@ -288,14 +288,14 @@ class Blind:
 def test_simulators_without_observations_have_no_critic():
     settings = dict(budget=1000, gamma=0.9, horizon=10, seed=0)
     assert any("no critic" in warning for warning in rido.evaluate(Blind(), critic="auto", **settings).warnings)
-    with pytest.raises(ValueError, match=r"critic must come with a simulator that observes, got Blind"):
+    with pytest.raises(ValueError, match=r"critic works only with a simulator that returns observations, not Blind"):
         rido.evaluate(Blind(), critic=network, **settings)
 
 
 def test_what_cannot_be_is_named():
     with pytest.raises(ValueError, match="critic must be one of 'policy', 'fit', 'auto', got 'best'"):
         mortal(critic="best")
-    with pytest.raises(ValueError, match="critic 'policy' must come with an agent that has a value function"):
+    with pytest.raises(ValueError, match="critic 'policy' works only with an agent that has a value function"):
         mortal(critic="policy")
     with pytest.raises(ValueError, match="must pay for 6 full-length trajectories with a fitted critic"):
         mortal(critic="fit", strategy="uniform", budget=60)
@@ -343,7 +343,7 @@ def test_normalised_rewards_are_undone(agents_dir):
     with torch.no_grad():
         raw = simulator.policy.model.policy.predict_values(torch.as_tensor(normalised.normalize_obs(starts)).float())
     expected = raw[:, 0].numpy() * math.sqrt(float(normalised.ret_rms.var) + normalised.epsilon)
-    np.testing.assert_allclose(critic.endless(starts), expected, rtol=1e-3)
+    np.testing.assert_allclose(critic.infinite_horizon(starts), expected, rtol=1e-3)
 
 
 class Shifted(gym.ObservationWrapper):
@@ -386,8 +386,8 @@ class TestSoftActorCritic:
         expected = (judged[0] + judged[1])[:, 0].numpy() / 2 * math.sqrt(float(normalised.ret_rms.var) + 1e-8)
         critic = agent_critic(simulator.policy)
         assert normalised.ret_rms.var > 4 and critic.rowwise and critic.discount == 0.9
-        np.testing.assert_allclose(critic.endless(starts), expected, rtol=1e-4, atol=1e-3)
-        np.testing.assert_array_equal(critic.endless(starts[7:10]), critic.endless(starts)[7:10])
+        np.testing.assert_allclose(critic.infinite_horizon(starts), expected, rtol=1e-4, atol=1e-3)
+        np.testing.assert_array_equal(critic.infinite_horizon(starts[7:10]), critic.infinite_horizon(starts)[7:10])
 
     @pytest.mark.parametrize("deterministic", [True, False])
     def test_estimates_are_unbiased_and_more_precise(self, soft_actor, deterministic):

@@ -10,13 +10,13 @@ import rido
 from rido.core.reward_moments import RewardMoments
 from rido.policies.base import ValueFunction
 from rido.predictors.base import AgentCritic, signal_of_values
-from rido.predictors.combination import Signals, choose, residuals
+from rido.predictors.combination import Applied, Combination, Signals, _quadratic
 from rido.predictors.features import FeatureExtractor, Sample
 from rido.predictors.learning import Learner
 from rido.predictors.regression import _PENALTIES, Basis, Normal, fit
 
 HORIZON, GAMMA = 8, 0.9
-EVERYTHING = dict(counts=[np.ones(HORIZON, dtype=int)], budget=1000.0, resets=1e9)  # is still to be collected
+COUNTS = [np.ones(HORIZON, dtype=int)]
 
 
 def walks(rng, count, lengths=None):
@@ -32,6 +32,11 @@ def true_value(features, steps_to_go):
     return features[:, 0] * (1 - GAMMA**steps_to_go) / (1 - GAMMA)
 
 
+def choose(team, present=None, **settings):
+    """The coefficients where everything is still to be collected."""
+    return Combination(budget=1000.0, resets=1e9, **settings).choose([team], COUNTS, present)
+
+
 def learner(extractor=None, **settings):
     options = dict(members=1, groups=3, horizon=HORIZON, gamma=GAMMA, budget=100.0, resets=10_000.0, required=False)
     return Learner(extractor or FeatureExtractor(None, None), **{**options, **settings})
@@ -41,7 +46,7 @@ class TestRegression:
     def test_it_solves_the_weighted_ridge_problem_of_complete_trajectories(self):
         sample = walks(np.random.default_rng(0), 40)
         basis = Basis(sample, 1.5, agent_value=False, horizon=HORIZON, gamma=GAMMA)
-        found = Normal.of(basis, sample, 0).solve(basis.free, 1e-3)[0]
+        found = Normal.of(basis, sample).solve(basis.free, 1e-3)[0]
         to_go = sample.to_go(HORIZON)
         rows, discounts = to_go > 0, GAMMA ** np.arange(HORIZON)
         returns = np.array(
@@ -60,8 +65,8 @@ class TestRegression:
         sample = walks(rng, 30, np.sort(rng.integers(2, HORIZON + 1, 30))[::-1])
         basis = Basis(sample, 1.5, agent_value=False, horizon=HORIZON, gamma=GAMMA)
         first = np.arange(30) % 2 == 0
-        parts = Normal.of(basis, sample.select(first), 0) + Normal.of(basis, sample.select(~first), 0)
-        for name, whole in vars(Normal.of(basis, sample, 0)).items():
+        parts = Normal.of(basis, sample.select(first)) + Normal.of(basis, sample.select(~first))
+        for name, whole in vars(Normal.of(basis, sample)).items():
             np.testing.assert_allclose(getattr(parts, name), whole, rtol=1e-9, atol=1e-9)
 
     def test_truncated_trajectories_get_the_value_of_their_end(self):
@@ -70,7 +75,7 @@ class TestRegression:
         lengths = np.where(np.arange(200) < 60, HORIZON, 2)
         sample = walks(rng, 200, lengths)
         basis = Basis(sample, 4.0, agent_value=False, horizon=HORIZON, gamma=GAMMA)
-        found = Normal.of(basis, sample, 0).solve(basis.free, 1e-3)[0]
+        found = Normal.of(basis, sample).solve(basis.free, 1e-3)[0]
         states, to_go = np.linspace(-2, 2, 9)[:, None], np.full(9, HORIZON)
         slope, _ = np.polyfit(true_value(states, to_go), basis.value(found, states, to_go), 1)
         assert 0.7 < slope < 1.2  # without the value of their ends it would be 0.3
@@ -100,7 +105,7 @@ class TestRegression:
         whole = Sample(rido.Trajectories(rewards, lengths), np.zeros(60, dtype=bool), states.reshape(-1, 1))
         basis = Basis(whole, 1.5, agent_value=False, horizon=HORIZON, gamma=GAMMA)
         samples = [whole.select(half), whole.select(~half)]
-        parts = [Normal.of(basis, sample, 0) for sample in samples]
+        parts = [Normal.of(basis, sample) for sample in samples]
         errors = []
         for penalty in _PENALTIES:
             total = 0.0
@@ -125,17 +130,18 @@ class TestCombination:
             signal_of_values(np.where(to_go > 0, function(sample.features, to_go), 0.0), nothing, gamma=GAMMA)
             for function in functions
         ]
-        starts = np.array([one.starts for one in made])
-        return Signals(batch, [one.trajectories for one in made], starts, horizon=HORIZON, gamma=GAMMA), made
+        differences = np.array([one.trajectories.flat for one in made])
+        applied = Applied(batch, differences, np.array([one.starts for one in made]))
+        return Signals([applied], horizon=HORIZON, gamma=GAMMA), applied
 
     def test_the_true_value_gets_all_and_noise_nothing(self):
         noise = np.random.default_rng(5)
         functions = [true_value, lambda features, steps_to_go: noise.normal(size=len(features))]
-        found = choose([self.signals(functions)[0]], **EVERYTHING, required=False)
+        found = choose(self.signals(functions)[0])
         np.testing.assert_allclose(found, [1.0, 0.0], atol=0.1)
 
     def test_half_of_the_value_counts_twice(self):
-        found = choose([self.signals([lambda f, k: true_value(f, k) / 2])[0]], **EVERYTHING, required=False)
+        found = choose(self.signals([lambda f, k: true_value(f, k) / 2])[0])
         np.testing.assert_allclose(found, [2.0], atol=0.1)
 
     def test_coefficients_are_the_best_for_what_each_team_has(self):
@@ -143,7 +149,7 @@ class TestCombination:
         own = lambda f, k: true_value(f, k) * (k > HORIZON / 2) - 0.5 * f[:, 0]  # noqa: E731 - wrong in two ways
         team = self.signals([own], count=300)[0]
         counts = [np.where(np.arange(HORIZON) < early, 200, 1) for early in (1, HORIZON // 2, HORIZON - 1)]
-        found = choose([team], counts=counts, budget=0.0, resets=1e12, required=True)
+        found = Combination(budget=0.0, resets=1e12, required=True).choose([team], counts)
         rewards, difference, both = (team.moments[key].weights() for key in ((0, 0), (1, 1), (0, 1)))
         candidates = np.linspace(0, 2, 2001)
         variances = [
@@ -156,7 +162,7 @@ class TestCombination:
     def test_where_nothing_gains_nothing_is_used(self):
         noise = np.random.default_rng(6)
         functions = [lambda features, steps_to_go: 5 * noise.normal(size=len(features))]
-        used = [choose([self.signals(functions, seed)[0]], **EVERYTHING, required=False).any() for seed in range(10)]
+        used = [choose(self.signals(functions, seed)[0]).any() for seed in range(10)]
         assert sum(used) <= 1
 
     def test_a_critic_that_gains_little_does_not_take_the_place_of_none_nor_none_of_it(self):
@@ -164,8 +170,8 @@ class TestCombination:
         rng = np.random.default_rng(7)
         functions = [lambda f, k: 0.05 * true_value(f, k) + 0.1 * rng.normal(size=len(f))]
         team = self.signals(functions, count=300)[0]
-        assert not choose([team], **EVERYTHING, required=False).any()
-        assert choose([team], **EVERYTHING, required=False, present=[0]).any()
+        assert not choose(team).any()
+        assert choose(team, [1.0]).any()
 
     def test_a_useless_critic_is_given_up_although_that_gains_little(self):
         """Coefficients that fit noise look worse than none on other folds; by chance the reverse in some runs."""
@@ -173,8 +179,7 @@ class TestCombination:
         functions = [lambda features, steps_to_go: noise.normal(size=len(features))]
         teams = [self.signals(functions, seed)[0] for seed in range(20)]
         kept, required = (
-            sum(bool(choose([team], **EVERYTHING, required=required, present=[0]).any()) for team in teams)
-            for required in (False, True)
+            sum(bool(choose(team, [1.0], required=required).any()) for team in teams) for required in (False, True)
         )
         assert required > 5 and kept <= required / 3
 
@@ -183,7 +188,8 @@ class TestCombination:
         teams = [
             self.signals([lambda f, k, off=off: true_value(f, k) + off], seed)[0] for seed, off in enumerate((0, 99))
         ]
-        np.testing.assert_allclose(choose(teams, **EVERYTHING, required=False), [1.0], atol=0.1)
+        found = Combination(budget=1000.0, resets=1e9).choose(teams, COUNTS)
+        np.testing.assert_allclose(found, [1.0], atol=0.1)
 
     def test_the_agents_value_is_used_as_it_is_until_it_surely_does_harm(self):
         """The true value and some noise takes away most of the variance; one that is ten times too large adds a lot."""
@@ -191,32 +197,29 @@ class TestCombination:
         for factor, expected in ((1.0, [1.0]), (10.0, [0.0])):
             functions = [lambda f, k, factor=factor: factor * true_value(f, k) + 0.3 * rng.normal(size=len(f))]
             team = self.signals(functions, count=20)[0]
-            found = choose([team], **EVERYTHING, required=False, agent=True, present=[0])
+            found = choose(team, [1.0], agent=True)
             np.testing.assert_array_equal(found, expected)
 
     def test_a_surely_better_one_takes_the_place_of_the_agents(self):
         own = lambda f, k: 0.2 * true_value(f, k)  # noqa: E731 - a value function
-        found = choose([self.signals([own, true_value])[0]], **EVERYTHING, required=False, agent=True, present=[0])
+        found = choose(self.signals([own, true_value])[0], [1.0, 0.0], agent=True)
         assert found[1] > 0.8
 
     def test_a_value_function_that_never_varies_counts_nothing(self):
-        found = choose([self.signals([lambda f, k: np.zeros(len(f))])[0]], **EVERYTHING, required=True)
+        found = choose(self.signals([lambda f, k: np.zeros(len(f))])[0], required=True)
         np.testing.assert_array_equal(found, [0.0])
 
     def test_coefficients_are_at_least_0(self):
-        found = choose([self.signals([lambda f, k: -true_value(f, k)])[0]], **EVERYTHING, required=True)
+        found = choose(self.signals([lambda f, k: -true_value(f, k)])[0], required=True)
         np.testing.assert_array_equal(found, [0.0])
 
     def test_forms_by_polarisation_are_the_weights_of_the_combination(self):
-        team, made = self.signals([true_value, lambda f, k: np.sin(f[:, 0])])
-        mixed = residuals(made[0].trajectories, [one.trajectories for one in made], np.array([0.3, -0.7]))
-        from rido.predictors.combination import _quadratic
-
-        forms, unit = _quadratic(dict(team.moments), 3, 5)
+        team, applied = self.signals([true_value, lambda f, k: np.sin(f[:, 0])])
+        mixed = applied.residuals(np.array([0.3, -0.7]))
+        forms = _quadratic(team.moments, 3, 5)
         moments = RewardMoments(HORIZON, gamma=GAMMA)
         moments.update(mixed)
-        weights = np.einsum("i,fijt,j->t", [0.0, 1.3, -0.7], forms, [0.0, 1.3, -0.7])
-        assert unit == 0
+        weights = np.einsum("i,fijt,j->t", [1.0, 0.3, -0.7], forms, [1.0, 0.3, -0.7])
         np.testing.assert_allclose(weights, moments.weights(), rtol=1e-9, atol=1e-9)
 
 
@@ -233,9 +236,9 @@ class TestLearner:
             one.add(changed, groups)
             one.learn()
             made.append(one)
-        for own, other in zip(made[0]._coefficients[0], made[1]._coefficients[0], strict=True):
+        for own, other in zip(made[0]._teams[0].coefficients, made[1]._teams[0].coefficients, strict=True):
             np.testing.assert_array_equal(own, other)
-        assert not np.array_equal(made[0]._coefficients[1][0], made[1]._coefficients[1][0])
+        assert not np.array_equal(made[0]._teams[1].coefficients[0], made[1]._teams[1].coefficients[0])
 
     def test_start_values_and_residuals_add_up_to_the_returns(self):
         one, sample, groups = learner(required=True), walks(np.random.default_rng(4), 90), np.arange(90) % 3
@@ -253,7 +256,7 @@ class TestLearner:
         for gains in ([1, 1, 0], [1, 1, 1], [1, 0, 1], [0, 0, 1], [1, 1, 0]):
             turn = iter(gains)
             answer = lambda *a, turn=turn, **k: np.array([next(turn), 0.0])  # noqa: E731
-            monkeypatch.setattr("rido.predictors.learning.choose", answer)
+            monkeypatch.setattr(Combination, "choose", answer)
             count = 30 + one._rows // HORIZON  # enough to fit again
             one.add(walks(rng, count), np.arange(count) % 3)
             one.learn()
@@ -269,7 +272,7 @@ class TestLearner:
         one.add(replace(sample, features=np.hstack([0 * noise, 0.3 * noise])), np.arange(12) % 3)
         assert one.same_critics  # no critic yet
         one.learn()
-        np.testing.assert_array_equal(one._shares, [[1.0, 0.0, 0.0]] * 3)
+        np.testing.assert_array_equal([team.shares for team in one._teams], [[1.0, 0.0, 0.0]] * 3)
         assert one.same_critics
 
     def test_chance_gains_of_one_team_leave_it_the_critic_of_the_others(self, monkeypatch):
@@ -279,9 +282,9 @@ class TestLearner:
             Sample(sample.trajectories, sample.terminated, np.repeat(sample.features, 2, axis=1)), np.arange(12) % 3
         )
         turn = iter([[1.0, 0.0, 0.0], [0.3, 0.7, 0.0], [1.0, 0.0, 0.0]])
-        monkeypatch.setattr("rido.predictors.learning.choose", lambda *a, **k: np.array(next(turn)))
+        monkeypatch.setattr(Combination, "choose", lambda *a: np.array(next(turn)))
         one.learn()
-        np.testing.assert_array_equal(one._shares, [[1.0, 0.0, 0.0]] * 3)
+        np.testing.assert_array_equal([team.shares for team in one._teams], [[1.0, 0.0, 0.0]] * 3)
 
     def test_more_data_make_a_better_critic(self):
         """Variance of the residuals of 300 walks over that of 30."""

@@ -20,6 +20,6 @@ def check_command(
     """Try an environment and a policy for what makes numbers wrong; the exit status is 1 if something was found."""
     from rido.simulators.check import check  # slow to import
 
-    options["trust"] = may_run_code(policy, options["trust"])
+    options["trust"] = may_run_code(policy, trust=options["trust"])
     found = check(env, policy, **options)
     return Output(found.to_dict(), found.summary(), 0 if found.ok else 1)

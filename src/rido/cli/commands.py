@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from rido import __version__
+from rido._start import INTERRUPTED
 from rido.cli.card import card_command
 from rido.cli.check import check_command
 from rido.cli.compare import compare_command
@@ -24,7 +25,6 @@ from rido.cli.reproduce import reproduce_command
 from rido.cli.study import study_command
 from rido.cli.suite import suite_command
 from rido.cli.watch import watch_command
-from rido.core._path import INTERRUPTED
 
 _UsageError: Any = typer.BadParameter.__base__  # its module is not public
 

@@ -89,8 +89,7 @@ def compare_command(
     elif gamma is None or budget is None:
         raise ValueError("gamma and budget must be given, as in --gamma 0.99 --budget 100000, but with --results")
     else:
-        trusted = [may_run_code(str(policy), options["trust"]) for policy in named.values()]  # asks about each
-        options["trust"] = any(trusted)
+        options["trust"] = may_run_code(*map(str, named.values()), trust=options["trust"])
         if judge is not None:
             options["stop"] = lambda known: judge.judge(known).outcome != "undecided"
         result = compare(env, named, gamma=gamma, budget=budget, **options)

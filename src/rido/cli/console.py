@@ -20,7 +20,7 @@ import numpy as np
 import typer
 from numpy.typing import ArrayLike, NDArray
 
-from rido.core._path import INTERRUPTED, stop
+from rido._start import INTERRUPTED, stop
 from rido.core.extras import missing_package
 from rido.policies.loaders import code_needed
 from rido.policies.resolve import is_path
@@ -156,20 +156,19 @@ def _flush_stdout() -> None:
         ctypes.CDLL(None).fflush(None)
 
 
-def may_run_code(policy: str | None, trust: bool) -> bool:
-    """Whether an agent's files may run code: the user said so, or says so when asked on a terminal.
+def may_run_code(*policies: str | None, trust: bool) -> bool:
+    """Whether the files of agents may run code: the user said so, or says so when asked on a terminal, for each.
 
     Raises:
         UntrustedFileError: the files need it, and the user says no or cannot be asked.
     """
     if trust or os.environ.get("RIDO_TRUST") == "1":
         return True
-    needed = code_needed(policy) if policy is not None and is_path(policy) else None
-    if needed is None:
-        return False
-    if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(f"rido: {needed}. Run it?", err=True):
-        return True
-    raise UntrustedFileError(needed)
+    found = [code_needed(policy) for policy in policies if policy is not None and is_path(policy)]
+    for needed in filter(None, found):
+        if not (sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(f"rido: {needed}. Run it?", err=True)):
+            raise UntrustedFileError(needed)
+    return any(found)
 
 
 def print_json(content: Mapping[str, Any]) -> None:

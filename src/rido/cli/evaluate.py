@@ -24,7 +24,7 @@ def evaluate_command(
     **options: Any,
 ) -> Output:
     """Estimate the expected return of a policy in an environment."""
-    options["trust"] = may_run_code(policy, options["trust"])
+    options["trust"] = may_run_code(policy, trust=options["trust"])
     result = evaluate(env, policy, gamma=gamma, **options)
     return Output(result.to_dict(), lambda: _show(result))
 

@@ -32,7 +32,7 @@ def study_command(
     from it, whose mean return is the truth.
     """
     figure = None if plot is None else _figure(plot)
-    options["trust"] = may_run_code(policy, options["trust"])
+    options["trust"] = may_run_code(policy, trust=options["trust"])
     found = study(env, policy, gamma=gamma, **options)
     for warning in found.warnings:
         print(f"rido: warning: {warning}", file=sys.stderr)

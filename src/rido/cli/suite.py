@@ -46,11 +46,11 @@ def suite_command(
         require_extras()
     folder, suite = _folder(file, output), Suite.read(file)
     policies = {str(policy) for named in suite.policies.values() for policy in named.values()}
-    trusted = [may_run_code(policy, options["trust"]) for policy in sorted(policies)]  # asks about each
+    options["trust"] = may_run_code(*sorted(policies), trust=options["trust"])
     if isinstance(options["simulator"], partial):  # of --ray, which all tasks share
         options["simulator"] = ray_simulator(options["simulator"].keywords["address"], options["workers"])
         options["workers"] = 1
-    board = suite.run(folder / "trajectories", **{**options, "trust": any(trusted)})
+    board = suite.run(folder / "trajectories", **options)
     page = None
     if not no_page:
         from rido.plots.leaderboard import write_leaderboard

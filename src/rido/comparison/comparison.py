@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rido.comparison.paired import Rewards
 from rido.core import checks
 from rido.core.digits import plain, with_interval
-from rido.core.estimate import Estimate
+from rido.core.estimate import Estimate, unseen_share
 from rido.core.proportions import TwoValuedEstimate
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Comparison:
     def share(self, name: str, other: str) -> str:
         """Returns in words what pairs with the same rewards tell of all starts."""
         pairs = _pairs(self.difference(name, other))
-        share = 100 * min(1.0, -math.log(1 - self.confidence) / pairs)
+        share = 100 * unseen_share(1 - self.confidence, pairs)
         sure = f"with {100 * self.confidence:g}% confidence"
         return f"in all {pairs:,} pairs: {sure} at most {share:.2g}% of the starts tell them apart"
 
@@ -276,7 +276,7 @@ def reach_at(level: float, alpha: float, difference: Estimate, values: Sequence[
         values: the estimates of both returns.
     """
     pairs = _pairs(difference)
-    share = min(1.0, -math.log(alpha) / pairs)
+    share = unseen_share(alpha, pairs)
     sizes = [value.standard_error * math.sqrt(_pairs(value)) for value in values]
     if difference.nothing_varied and difference.value == 0:
         return 0.0, share * max(map(math.hypot, sizes, [value.value for value in values])) or math.inf

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.core.allocation import hoeffding_weights, unit_of
+from rido.core.allocation import unit_of
 from rido.core.moments import Moments, union
 from rido.core.schedule import Schedule
 
@@ -149,7 +149,7 @@ class Estimate:
         if not math.isfinite(self.standard_error) or (self.nothing_varied and self.value == 0):
             return -math.inf, math.inf
         if self.nothing_varied:
-            half_width = 2 * abs(self.value) * min(1.0, -math.log(1 - confidence) / float(self.schedule.counts[-1]))
+            half_width = 2 * abs(self.value) * unseen_share(1 - confidence, float(self.schedule.counts[-1]))
             return self.value - half_width, self.value + half_width
         from scipy.special import stdtrit  # slow to import
 
@@ -185,24 +185,6 @@ class Estimate:
             effective_trajectories=satterthwaite(parts, np.array([self.effective_trajectories, values.size / 3])),
         )
 
-    def hoeffding_interval(self, reward_range: tuple[float, float], confidence: float = 0.95) -> tuple[float, float]:
-        """Returns the generalised Hoeffding interval, (2) of the paper, which holds for any rewards in the range.
-
-        The schedule must have been fixed before any reward was seen.
-
-        Args:
-            reward_range: lowest and highest possible reward. The zeros after an early end must lie in it too, so it
-                is widened to contain 0 where there were any.
-            confidence: the probability 1 - delta of holding J.
-        """
-        low, high = checks.reward_range("reward_range", reward_range)
-        if self.early_ends:
-            low, high = min(low, 0.0), max(high, 0.0)
-        delta = 1 - checks.probability("confidence", confidence)
-        spread = self.schedule.variance(hoeffding_weights(self.schedule.horizon, self.gamma))
-        half_width = (high - low) * math.sqrt(math.log(2 / delta) / 2 * spread)
-        return self.value - half_width, self.value + half_width
-
 
 def replicate_terms(team: Sequence[Moments]) -> NDArray[np.float64]:
     """Returns the contribution of each replicate of a team to the error of its value.
@@ -216,6 +198,16 @@ def replicate_terms(team: Sequence[Moments]) -> NDArray[np.float64]:
     scale = together.discounts * shares / np.sqrt(1 - np.sum(shares**2, axis=0))
     off = [np.where(member.counts > 0, member.means - together.means, 0.0) for member in team]
     return np.stack([part @ row for part, row in zip(off, scale, strict=True)], axis=-1)
+
+
+def unseen_share(alpha: float, trials: float) -> float:
+    """Returns the share of outcomes that this many trials all miss with probability alpha: 3 / n for 5%.
+
+    Example:
+        >>> round(unseen_share(0.05, 100), 4)
+        0.03
+    """
+    return min(1.0, -math.log(alpha) / trials)
 
 
 def satterthwaite(parts: NDArray[np.float64], freedoms: NDArray[np.float64]) -> float:

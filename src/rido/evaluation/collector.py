@@ -23,10 +23,10 @@ from rido.predictors.features import FeatureExtractor, Sample
 from rido.predictors.learning import Learner
 from rido.record.database import RunFileError
 from rido.record.records import (
+    ADVANTAGES,
     AGENT_DISCOUNT,
     FITTED_CRITIC,
     INDEPENDENT_STARTS,
-    JUDGED_ACTIONS,
     REHEARSED,
     SOBOL_RESETS,
     Milestone,
@@ -146,10 +146,16 @@ class Collector:
         signals = [piece.signal for piece in pieces if piece.signal is not None]
         return concatenate([piece.trajectories for piece in pieces]), concatenate(signals) if signals else None
 
-    def summarise(self, schedule: Schedule, whole: int | None, bar: Progress) -> tuple[Summary, Summary | None]:
-        """Collects a schedule; returns sums over its rewards, and over their signal if there is a critic."""
+    def summarise(self, schedule: Schedule, total: int, bar: Progress) -> tuple[Summary, Summary | None]:
+        """Collects a schedule; returns sums over its rewards, and over their signal if there is a critic.
+
+        Args:
+            schedule: what to collect.
+            total: transitions that all such schedules may take.
+            bar: shows the progress.
+        """
         started = time.perf_counter()
-        known: dict[str, Any] = dict(critic=self.critic, before=self._summarised, whole=whole)
+        known: dict[str, Any] = dict(critic=self.critic, before=self._summarised, total=total)
         seeds = Seeds(self._entropy, self.trajectories, schedule.trajectories)
         try:
             found = self._simulator.collect(Request(schedule, seeds, wants="sums", **known)).sums
@@ -175,7 +181,8 @@ class Collector:
         left: int | None = None,
     ) -> Sample:
         """Returns trajectories as :meth:`collect` does, with the features that critics learn from."""
-        return sample_of(self._collect(lengths, groups, extractor, bar, left), judged=extractor.judges)
+        pieces = self._collect(lengths, groups, extractor, bar, left)
+        return sample_of(pieces, with_advantages=extractor.with_advantages)
 
     def begin_learning(self, extractor: FeatureExtractor, *, resets: int) -> float:
         """Notes what critics will learn from; returns the independent starts that their expectation will come from.
@@ -190,7 +197,8 @@ class Collector:
         if extractor.agent is not None:
             self._record.get_or_set(AGENT_DISCOUNT, extractor.agent.discount)
         # Files of earlier versions have trajectories without this setting.
-        extractor.judges = bool(self._record.get_or_set(JUDGED_ACTIONS, extractor.judges and not self._pieces))
+        known = extractor.with_advantages and not self._pieces
+        extractor.with_advantages = bool(self._record.get_or_set(ADVANTAGES, known))
         return float(self._record.get_or_set(INDEPENDENT_STARTS, worth))
 
     def use(self, learner: Learner) -> None:
@@ -392,12 +400,12 @@ class Collector:
         return starts, seconds
 
 
-def sample_of(pieces: Sequence[Piece], *, judged: bool) -> Sample:
-    """Returns pieces with features as one sample; the last column is what actions were worth, if they were judged."""
+def sample_of(pieces: Sequence[Piece], *, with_advantages: bool) -> Sample:
+    """Returns pieces with features as one sample; the last column are advantages, if they are known."""
     features = np.concatenate([piece.features for piece in pieces if piece.features is not None])
     return Sample(
         concatenate([piece.trajectories for piece in pieces]),
         np.concatenate([piece.terminated for piece in pieces if piece.terminated is not None]),
-        features[:, :-1] if judged else features,
-        features[:, -1] if judged else None,
+        features[:, :-1] if with_advantages else features,
+        features[:, -1] if with_advantages else None,
     )

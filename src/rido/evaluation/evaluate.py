@@ -106,7 +106,7 @@ def evaluate(
     """Estimates the expected discounted return of a policy with the least error for a budget of transitions.
 
     Arguments come in three groups: what to estimate, how much to spend (from ``budget``), and how to collect (from
-    ``reseed``).
+    ``starts``).
 
     Args:
         env: a Gymnasium id, a function that makes an environment, an environment, a VectorEnv without autoreset, an

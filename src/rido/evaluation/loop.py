@@ -31,7 +31,6 @@ from rido.strategies.diagnostics import width_warnings
 _LEARNING = 10  # full-length trajectories that a budget must pay for before "auto" fits a critic
 _LEAST_RESETS = 2  # resets at least: their standard error needs two
 _RESET_BUDGET = 0.1  # share of the budget kept for resets where these cost transitions
-_LAST = 0.9  # share of the budget from which on a plan is one for all that is left
 _BYTES_PER_TRANSITION = 16  # rewards are kept once while they are collected, and once more joined
 
 
@@ -259,10 +258,8 @@ def _spend(task: EvaluationTask, choice: CriticChoice, collector: Collector, bar
     pace, goals = Pace(task.timing, strategy.horizon, collector, task.reserve), deque(task.goals[1:])
     while (schedule := ask_for_goals(strategy, goals, pace.ask)) is not None:
         if collector.summing:
-            parts, whole = strategy.parts, None
-            if strategy.spent and strategy.spent + schedule.transitions >= _LAST * strategy.budget:
-                whole = -(-strategy.budget // (strategy.horizon * len(parts)))
-            sums = [collector.summarise(part, whole, bar) for part in parts]
+            parts = strategy.parts
+            sums = [collector.summarise(part, strategy.budget // len(parts), bar) for part in parts]
             signals = [signal for _, signal in sums if signal is not None]
             strategy.tell([rewards for rewards, _ in sums], signal=signals or None)
         else:

@@ -25,11 +25,11 @@ from rido.evaluation.time_budget import Costs, TimeSpent
 from rido.predictors.selection import RESET_SHARE
 from rido.record.database import RunFileError, recognise
 from rido.record.records import (
+    ADVANTAGES,
     AGENT_DISCOUNT,
     COMPARISON,
     FITTED_CRITIC,
     INDEPENDENT_STARTS,
-    JUDGED_ACTIONS,
     NORMALISATION,
     NOTES,
     REHEARSED,
@@ -107,7 +107,7 @@ def read_run(path: str | Path) -> RecordedRun:
         ]
     replayed, complete, strategy = replay(configuration, milestones, rounds, [starts for starts, _ in resets])
     plain = RewardMoments(configuration["horizon"], gamma=configuration["gamma"])
-    for name in (FITTED_CRITIC, AGENT_DISCOUNT, JUDGED_ACTIONS, INDEPENDENT_STARTS, SOBOL_RESETS, WORKERS):
+    for name in (FITTED_CRITIC, AGENT_DISCOUNT, ADVANTAGES, INDEPENDENT_STARTS, SOBOL_RESETS, WORKERS):
         configuration.pop(name, None)
     notes, remarks = configuration.pop(NOTES, []), configuration.pop(REMARKS, [])
     normalisation, rehearsed = configuration.pop(NORMALISATION, ""), configuration.pop(REHEARSED, 0)

@@ -20,7 +20,7 @@ from rido.policies.base import ValueFunction
 from rido.predictors.base import AgentCritic
 from rido.predictors.features import FeatureExtractor
 from rido.predictors.selection import CriticChoice
-from rido.record.records import AGENT_DISCOUNT, INDEPENDENT_STARTS, JUDGED_ACTIONS, SOBOL_RESETS, Milestone, Piece
+from rido.record.records import ADVANTAGES, AGENT_DISCOUNT, INDEPENDENT_STARTS, SOBOL_RESETS, Milestone, Piece
 from rido.simulators.sobol import means_of_replicates
 from rido.strategies import Oracle, Strategy
 from rido.strategies.names import STRATEGIES
@@ -85,12 +85,12 @@ def _ask_and_tell(
     if (components := Components.recorded(configuration)) is not None:
         components.serve(strategy)
     strategy.divide(replicated=configuration["starts"] == "sobol", cross_fitted=learns)
-    learner, judged = None, False
+    learner, with_advantages = None, False
     if learns:
         discount = configuration.get(AGENT_DISCOUNT)
         agent = None if discount is None else AgentCritic(ValueFunction(np.asarray, discount))
         choice = CriticChoice(configuration["critic"], extractor=FeatureExtractor(None, agent))
-        judged = bool(configuration.get(JUDGED_ACTIONS, False))
+        with_advantages = bool(configuration.get(ADVANTAGES, False))
         learner = make_learner(choice, strategy, configuration[INDEPENDENT_STARTS])
     estimates: list[Estimate] = []
     starts = np.zeros(0)
@@ -109,7 +109,7 @@ def _ask_and_tell(
         if not np.array_equal(batch.lengths, lengths[: len(batch)]):
             raise _PlannedOtherwiseError
         if learner is not None:
-            learner.add(sample_of(pieces, judged=judged), groups[: len(batch)])
+            learner.add(sample_of(pieces, with_advantages=with_advantages), groups[: len(batch)])
             strategy.tell(batch, signal=learner.learn(), same_means=learner.same_critics)
             starts = learner.starts if learner.critic() is not None else np.zeros(0)
         else:

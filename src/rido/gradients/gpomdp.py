@@ -131,14 +131,13 @@ class Gpomdp:
         residuals = rewards.flat
         if self._critic is not None:
             residuals = signal(self._critic, observed, horizon=self._horizon, gamma=self._gamma).trajectories.flat
-        before = np.ones(int((rewards.steps + 1).sum()), dtype=np.bool_)
-        before[np.cumsum(rewards.steps + 1) - 1] = False
-        observations = take(observed.observations, np.flatnonzero(before))
+        last = np.cumsum(rewards.steps + 1) - 1  # observations after the last step of each trajectory
+        observations = take(observed.observations, np.delete(np.arange(last[-1] + 1), last))
         scores = np.zeros((rewards.flat.size, len(self._directions)))
         taken = positions(rewards.lengths) < np.repeat(rewards.steps, rewards.lengths)
         scores[taken] = self._policy.scores(observations, observed.actions, self._directions)
         if not np.isfinite(scores).all():
-            raise ValueError("policy must have finite scores, got others: its log probabilities have no gradient")
+            raise ValueError("policy has non-finite scores: the gradient of log pi is NaN or infinite")
         sums = _sums(scores, rewards.lengths)
         batch = _Batch(rewards, residuals, observed.terminated, teams, observations, observed.actions, sums)
         self._batches.append(batch)

@@ -21,7 +21,8 @@ from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.schedule import Schedule
 from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
-from rido.predictors.base import Critic, FunctionCritic, agent_critic
+from rido.predictors.base import Critic
+from rido.predictors.selection import CriticChoice
 from rido.simulators import factory
 from rido.simulators.base import SimulationError, close, trajectory_seeds
 from rido.simulators.options import Options
@@ -209,13 +210,15 @@ def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientO
     env = factory.import_environment(env)
     if factory.is_simulator(env) or factory.is_in_jax(env):
         raise ValueError(f"env must be an environment of Gymnasium for a policy gradient, got {checks.shown(env)}")
+    if isinstance(options["critic"], str):
+        checks.choice("critic", options["critic"], ("policy",))
     problem = Problem.resolve(env, gamma, options)
     spending = _begin(problem, options)
     entropy = secrets.randbits(64) if options["seed"] is None else options["seed"]
     simulator, acting = _open(problem, policy)
     try:
-        made = _critic(options["critic"], acting)
-        found = _estimate(spending, simulator, acting, made, entropy, options)
+        choice = CriticChoice.resolve(options["critic"], simulator)
+        found = _estimate(spending, simulator, acting, choice.critic, entropy, options)
         notes = (*check_seeds(simulator, entropy, sobol=False), *simulator.found.notes)
         remarks = simulator.found.remarks
     finally:
@@ -224,7 +227,7 @@ def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientO
         **found,
         strategy=spending.name,
         baseline=options["baseline"] or "none",
-        critic="none" if made is None else made.name,
+        critic=choice.name,
         environment=problem.name(),
         policy=acting.name,
         seed=entropy,
@@ -274,18 +277,6 @@ def _open(problem: Problem, policy: Any) -> tuple[EnvironmentsSimulator, Differe
         raise
     settings = dict(end_on_truncation=ends, reseed=options["reseed"])
     return EnvironmentsSimulator(envs, acting, problem.horizon, **settings), acting
-
-
-def _critic(critic: Any, policy: DifferentiablePolicy) -> Critic | None:
-    if critic is None or isinstance(critic, Critic):
-        return critic
-    if not isinstance(critic, str):
-        return FunctionCritic(critic)
-    checks.choice("critic", critic, ("policy",))
-    found = agent_critic(policy)
-    if found is None:
-        raise ValueError("critic 'policy' must come with an agent that has a value function, got none")
-    return found
 
 
 def _estimate(

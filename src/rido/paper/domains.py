@@ -182,38 +182,24 @@ def world_of(source: Source) -> BankSimulator:
     return world
 
 
-@dataclass(frozen=True)
-class Precision:
-    """How precisely a bank represents its domain.
+def precision(source: Source, gamma: float) -> dict[str, float | None]:
+    """Returns how precisely a bank represents its domain at a discount factor.
 
-    Attributes:
-        truth: mean return of the bank.
-        truth_error: its standard error as an estimate for the domain.
-        variance_error: relative standard error of the variance of the returns, and so of every mean squared error that
-            is measured on the bank.
-        closed_form: the expected return where a formula is known, else NaN.
-        ended: share of the trajectories that the environment ended early.
+    Returns:
+        The mean return of the bank and its standard error; the relative standard error of the variance of the returns,
+        and so of every mean squared error that is measured on the bank; the expected return, where a formula is known;
+        and the share of trajectories that the environment ended early.
     """
-
-    truth: float
-    truth_error: float
-    variance_error: float
-    closed_form: float
-    ended: float
-
-
-def precision(source: Source, gamma: float) -> Precision:
-    """Returns how precisely a bank represents its domain at a discount factor."""
     from rido.simulators.envs import lqg
 
     rewards, steps = rewards_of(source)
-    domain = source.domain
-    returns = rewards @ gamma ** np.arange(domain.horizon)
+    horizon = source.domain.horizon
+    returns = rewards @ gamma ** np.arange(horizon)
     centred = (returns - returns.mean()) ** 2
-    return Precision(
-        truth=float(returns.mean()),
-        truth_error=float(returns.std(ddof=1)) / math.sqrt(returns.size),
-        variance_error=float(centred.std(ddof=1) / centred.mean()) / math.sqrt(returns.size),
-        closed_form=float(lqg.expected_return(domain.horizon, gamma)) if domain.name == "lqg" else math.nan,
-        ended=float(np.mean(steps < domain.horizon)),
-    )
+    return {
+        "truth": float(returns.mean()),
+        "truth_error": float(returns.std(ddof=1)) / math.sqrt(returns.size),
+        "variance_error": float(centred.std(ddof=1) / centred.mean()) / math.sqrt(returns.size),
+        "closed_form": float(lqg.expected_return(horizon, gamma)) if source.domain.name == "lqg" else None,
+        "ended": float(np.mean(steps < horizon)),
+    }

@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -252,13 +252,12 @@ def _summarise(study: Reproduction, name: str) -> dict[str, Any]:
 
 
 def _about(source: Source, gamma: float) -> dict[str, Any]:
-    known = asdict(precision(source, gamma))
     return {
         "domain": source.domain.name,
         "gamma": gamma,
         "policy": "its own" if source.policy is None else "/".join(source.policy.parts[-2:]),
         "rows": source.rows,
-        **{name: None if math.isnan(value) else value for name, value in known.items()},
+        **precision(source, gamma),
     }
 
 

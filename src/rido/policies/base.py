@@ -37,15 +37,16 @@ class ValueFunction:
     """A value function learned in training.
 
     Attributes:
-        endless: Maps a batch of observations to values for an infinite horizon, in units of the environment's rewards.
+        infinite_horizon: Maps a batch of observations to values for an infinite horizon, in units of the environment's
+            rewards.
         discount: Discount factor of the values.
         rowwise: Whether a row's value has the same bits in every batch.
         advantages: Where actions are drawn and Q is known: maps a batch of observations, the actions that were drawn
             there and a generator to Q(s, a) less a mean of Q over the policy's actions in s. The mean may come from
-            other actions that are drawn with the generator: what counts is that the difference is 0 on average.
+            other actions that are drawn with the generator: it matters only that the difference is 0 on average.
     """
 
-    endless: Callable[[Any], NDArray[np.float64]]
+    infinite_horizon: Callable[[Any], NDArray[np.float64]]
     discount: float
     rowwise: bool = False
     advantages: Callable[[Any, NDArray[Any], np.random.Generator], NDArray[np.float64]] | None = None

@@ -148,7 +148,7 @@ class AgentPolicy(Policy):
             return None
         in_numpy, scale = numpy_values(self._network), reward_scale(self.vecnormalize)
 
-        def endless(observations: Any) -> NDArray[np.float64]:
+        def infinite_horizon(observations: Any) -> NDArray[np.float64]:
             prepared = self.prepare(observations)
             values = torch_values(self._network, prepared) if in_numpy is None else in_numpy(prepared)
             return values.astype(np.float64) * scale
@@ -162,7 +162,7 @@ class AgentPolicy(Policy):
             return judge(self.prepare(observations), actions, generator).astype(np.float64) * scale
 
         discount = float(getattr(self.model, "gamma", 1.0))
-        return ValueFunction(endless, discount, in_numpy is not None, None if judge is None else advantages)
+        return ValueFunction(infinite_horizon, discount, in_numpy is not None, None if judge is None else advantages)
 
     def _predict(self, prepared: Any, start: int = 0) -> NDArray[Any]:
         actions, _ = self.model.predict(prepared, deterministic=self._deterministic)

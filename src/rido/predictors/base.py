@@ -101,8 +101,7 @@ class AgentCritic(Critic):
 
     Attributes:
         discount: The agent's own discount g.
-        advantages: What drawn actions are worth beside others, if it is known; see
-            :class:`rido.policies.base.ValueFunction`.
+        advantages: Of drawn actions, if they are known; see :class:`rido.policies.base.ValueFunction`.
     """
 
     name = "policy"
@@ -110,11 +109,11 @@ class AgentCritic(Critic):
     def __init__(self, value: ValueFunction) -> None:
         self.discount = value.discount
         self.advantages = value.advantages
-        self.endless = value.endless
+        self.infinite_horizon = value.infinite_horizon
         self.rowwise = value.rowwise
 
     def __call__(self, observations: Any, steps_to_go: Steps) -> Floats:
-        return self.shorten(self.endless(observations), steps_to_go)
+        return self.shorten(self.infinite_horizon(observations), steps_to_go)
 
     def shorten(self, values: Floats, steps_to_go: Steps) -> Floats:
         """Scale values for an infinite horizon down to the steps to go."""

@@ -2,8 +2,8 @@
 
 The residual of ``sum_j c_j V_j`` is ``R + sum_j c_j D_j`` with ``D_j = gamma V_j(s') - V_j(s)``. Its weights f_t are
 quadratic in c, and so is the variance ``sum_t f_t / n_t`` of any schedule: the best c for a schedule solves a
-least-squares problem. Schedule and c are improved in turn; a schedule is what was collected and the best use of what is
-left of the budget. Subsets of the value functions compete on trajectories that were not used, as plans do in
+least-squares problem. Schedule and c are improved in turn; a schedule is what was collected and the best use of the
+remaining budget. Subsets of the value functions compete on trajectories that were not used, as plans do in
 :mod:`rido.strategies.planning`; no value function at all is one of them.
 
 An agent's own value function was learned from far more data than an evaluation has. So it is used from the start, as it
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -22,12 +23,12 @@ from numpy.typing import NDArray
 from rido.core.allocation import pool, unit_of
 from rido.core.moments import Moments, union
 from rido.core.reward_moments import RewardMoments
-from rido.core.trajectories import Trajectories
+from rido.core.trajectories import Trajectories, concatenate
 from rido.predictors.base import Floats
 
 _FOLDS = 5
 _MARGIN = 1.25  # standard errors by which value functions must beat none, as in planning
-_LEAST_GAIN = 0.1  # share of the variance that a change must surely take away: plans made before do not suit it
+_LEAST_GAIN = 0.1  # share of the variance that a change must significantly take away: plans made before do not suit it
 _DISCOUNT = 0.3  # share of gamma^2t in the weights of a schedule: those of few trajectories alone are mostly noise
 _ROUNDS = 4  # of improving schedule and coefficients in turn
 _LEAST_SHARE = 1e-6  # of the mean weight that a step has at least, so that no count is zero
@@ -35,95 +36,121 @@ _RIDGE = 1e-3  # of the largest eigenvalue: directions that vary less are left a
 _LARGEST = 2.0  # coefficient
 
 
-def residuals(rewards: Trajectories, differences: Sequence[Trajectories], coefficients: Floats) -> Trajectories:
-    """The residuals of a combination, given those of its value functions where all rewards are 0."""
-    flat = rewards.flat + sum(c * part.flat for c, part in zip(coefficients, differences, strict=True))
-    return Trajectories.of_checked(flat, rewards.lengths, rewards.steps)
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """Value functions on trajectories.
+
+    Attributes:
+        rewards: Of the trajectories.
+        differences: D_j of each planned step, zero where none was taken; one row for each value function.
+        starts: Values of the first observations; one row for each value function.
+    """
+
+    rewards: Trajectories
+    differences: Floats
+    starts: Floats
+
+    def residuals(self, coefficients: Floats) -> Trajectories:
+        """The residuals of a combination."""
+        flat = self.rewards.flat + sum(c * row for c, row in zip(coefficients, self.differences, strict=True))
+        return Trajectories.of_checked(flat, self.rewards.lengths, self.rewards.steps)
 
 
 class Signals:
     """Moments of the rewards, the differences D_j and their pairwise sums, from which all f_t follow.
 
     Args:
-        rewards: Of some trajectories.
-        differences: D_j of the same trajectories for each value function.
-        starts: Values of the first observations, one row for each value function.
+        parts: The same value functions on some trajectories.
         horizon: Number of time steps T.
         gamma: Discount factor.
     """
 
-    def __init__(
-        self, rewards: Trajectories, differences: Sequence[Trajectories], starts: Floats, *, horizon: int, gamma: float
-    ) -> None:
-        parts = [rewards.flat, *(part.flat for part in differences)]
-        self.size, self.starts = len(parts), starts
+    def __init__(self, parts: Sequence[Applied], *, horizon: int, gamma: float) -> None:
+        self.starts = np.concatenate([part.starts for part in parts], axis=1)
+        self.size = 1 + len(self.starts)
         self.moments: dict[tuple[int, int], RewardMoments] = {}
+        rewards = concatenate([part.rewards for part in parts])
+        terms = [rewards.flat, *np.concatenate([part.differences for part in parts], axis=1)]
         for i, j in itertools.combinations_with_replacement(range(self.size), 2):
-            flat = parts[i] if i == j else parts[i] + parts[j]
+            flat = terms[i] if i == j else terms[i] + terms[j]
             self.moments[i, j] = RewardMoments(horizon, gamma=gamma)
             self.moments[i, j].update(Trajectories.of_checked(flat, rewards.lengths, rewards.steps))
 
 
-def choose(
-    teams: Sequence[Signals],
-    *,
-    counts: Sequence[NDArray[np.int64]],
-    budget: float,
-    resets: float,
-    required: bool,
-    agent: bool = False,
-    present: Sequence[int] = (),
-) -> Floats:
-    """Coefficients of the value functions with the best lower bound of their gain over those used at present.
+@dataclass(frozen=True)
+class Combination:
+    """Finds coefficients of value functions.
 
-    Others take their place only if they surely gain, because a plan for one signal may suit another badly. But what was
-    taken up by chance is given up as soon as the agent's value, or none, looks better: little is planned for it yet.
-
-    Args:
-        teams: Signals of teams whose value functions were fitted on others.
-        counts: Samples of each step, an array for every team, also for the one that the critic is for.
+    Attributes:
         budget: Transitions to spend in all.
         resets: Independent starts that the critic's expectation will come from.
         required: Whether to choose among the value functions also where none seems to gain. Coefficients may be 0.
         agent: Whether the first value function is the agent's own, which has the coefficient 1 where it is used alone.
-        present: Indices of the value functions that what was collected was planned for.
     """
-    size = teams[0].size
-    together = {key: union([team.moments[key] for team in teams], same_means=False) for key in teams[0].moments}
-    full = int(together[0, 0].counts[-1])
-    weights = _quadratic(together, size, max(2, min(_FOLDS, full)))
-    costs = np.maximum(together[0, 0].survival, 1 / (together[0, 0].counts + 1))
-    spreads = [np.atleast_2d(np.cov(team.starts)) for team in teams if team.starts.shape[1] > 1]
-    starts = np.mean(spreads or [np.zeros((size - 1, size - 1))], axis=0) / resets
-    # The estimate is the mean of K teams: its variance is the sum of f_t / n_t with these n_t.
-    effective = len(counts) ** 2 / np.sum([1 / one for one in counts], axis=0)
-    left = max(budget - float(costs @ np.sum(counts, axis=0)), 0.0)
-    plan = partial(_schedule, together[0, 0].discounts ** 2, costs, effective, left)
-    everything = tuple(range(1, size))
-    subsets = [(), *((j,) for j in everything), *([everything] if size > 2 else [])]
-    used = tuple(j + 1 for j in present)
-    base = subsets.index(used) if used in subsets else len(subsets) - 1
-    home = int(agent)  # place of what is used from the start
-    rounds = [0 if agent and subset == (1,) else _ROUNDS for subset in subsets]
-    number = len(weights)
-    total = weights.sum(axis=0)
-    scores = np.empty((number, len(subsets)))
-    for fold in range(number):
-        others = (total - weights[fold]) * number / (number - 1)
-        for place, subset in enumerate(subsets):
-            coefficients, planned = _improve(others, plan, starts, subset, rounds[place])
-            scores[fold, place] = _variance(weights[fold] * number, planned, starts, coefficients)
-    scores /= unit_of(float(np.abs(scores).max()))
-    gains = scores - scores[:, [base]]
-    bounds = gains.mean(axis=0) + _MARGIN * gains.std(axis=0, ddof=1) / np.sqrt(number)
-    best = int(bounds.argmin())
-    if required and base == 0:
-        best = 1 + int(bounds[1:].argmin())
-    elif bounds[best] > -_LEAST_GAIN * scores[:, base].mean():
+
+    budget: float
+    resets: float
+    required: bool = False
+    agent: bool = False
+
+    def first(self, functions: int) -> Floats:
+        """The coefficients before anything is known: the agent's value alone, if there is one and it may be none."""
+        coefficients = np.zeros(functions)
+        coefficients[:1] = self.agent and not self.required
+        return coefficients
+
+    def choose(
+        self, teams: Sequence[Signals], counts: Sequence[NDArray[np.int64]], present: Floats | None = None
+    ) -> Floats:
+        """Coefficients with the best lower bound of their gain over those used at present.
+
+        Others take their place only if they gain significantly, because a plan for one signal may suit another badly.
+        But what was taken up by chance is given up as soon as the agent's value, or none, looks better: little is
+        planned for it yet.
+
+        Args:
+            teams: Signals of teams whose value functions were fitted on others.
+            counts: Samples of each step, an array for every team, also for the one that the critic is for.
+            present: Coefficients that what was collected was planned for; all 0 if not given.
+        """
+        size = teams[0].size
+        together = {key: union([team.moments[key] for team in teams], same_means=False) for key in teams[0].moments}
+        full = int(together[0, 0].counts[-1])
+        weights = _quadratic(together, size, max(2, min(_FOLDS, full)))
+        costs = np.maximum(together[0, 0].survival, 1 / (together[0, 0].counts + 1))
+        spreads = [np.atleast_2d(np.cov(team.starts)) for team in teams if team.starts.shape[1] > 1]
+        starts = np.mean(spreads or [np.zeros((size - 1, size - 1))], axis=0) / self.resets
+        # The estimate is the mean of K teams: its variance is the sum of f_t / n_t with these n_t.
+        effective = len(counts) ** 2 / np.sum([1 / one for one in counts], axis=0)
+        left = max(self.budget - float(costs @ np.sum(counts, axis=0)), 0.0)
+        plan = partial(_schedule, together[0, 0].discounts ** 2, costs, effective, left)
+        everything = tuple(range(1, size))
+        subsets = [(), *((j,) for j in everything), *([everything] if size > 2 else [])]
+        used = () if present is None else tuple((1 + np.flatnonzero(present)).tolist())
+        base = subsets.index(used) if used in subsets else len(subsets) - 1
+        rounds = [0 if self.agent and subset == (1,) else _ROUNDS for subset in subsets]
+        number, total = len(weights), weights.sum(axis=0)
+        scores = np.empty((number, len(subsets)))
+        for fold in range(number):
+            others = (total - weights[fold]) * number / (number - 1)
+            for place, subset in enumerate(subsets):
+                coefficients, planned = _improve(others, plan, starts, subset, rounds[place])
+                scores[fold, place] = _variance(weights[fold] * number, planned, starts, coefficients)
+        best = self._best(scores / unit_of(float(np.abs(scores).max())), base)
+        return _improve(total, plan, starts, subsets[best], rounds[best])[0][1:]
+
+    def _best(self, scores: Floats, base: int) -> int:
+        """The place of the subset to use, given the variance of each by fold and the place of that used at present."""
+        gains = scores - scores[:, [base]]
+        bounds = gains.mean(axis=0) + _MARGIN * gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
+        if self.required and base == 0:
+            return 1 + int(bounds[1:].argmin())
+        if bounds.min() <= -_LEAST_GAIN * scores[:, base].mean():
+            return int(bounds.argmin())
+        home = int(self.agent)  # what is used from the start
         simplest = min({0, home}, key=lambda place: float(gains[:, place].mean()))
-        given_up = base > home and gains[:, simplest].mean() < 0 and not required
-        best = simplest if given_up else base
-    return _improve(total, plan, starts, subsets[best], rounds[best])[0][1:]
+        given_up = base > home and gains[:, simplest].mean() < 0 and not self.required
+        return simplest if given_up else base
 
 
 def _quadratic(moments: dict[tuple[int, int], Moments], size: int, folds: int) -> Floats:
@@ -162,7 +189,7 @@ def _improve(
 
 
 def _schedule(prior: Floats, costs: Floats, counts: Floats, left: float, form: Floats, coefficients: Floats) -> Floats:
-    """Samples of each step when what is left of the budget is spent, those that there are included."""
+    """Total samples of each step after the remaining budget is spent."""
     weights = np.einsum("i,ijt,j->t", coefficients, form, coefficients)
     pooled = pool((1 - _DISCOUNT) * weights + _DISCOUNT * max(weights.sum(), 0.0) * prior / prior.sum(), costs)
     root = np.sqrt(np.maximum(pooled, _LEAST_SHARE * pooled.mean()))

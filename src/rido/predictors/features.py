@@ -12,7 +12,7 @@ from rido.core.trajectories import Trajectories
 from rido.policies.observations import take
 from rido.predictors.base import AgentCritic, Floats, Steps, steps_to_go
 
-_JUDGING = 2  # second entry of the seeds with which other actions are drawn
+_OTHER_ACTIONS = 2  # second entry of the seeds with which other actions are drawn
 _LARGEST = 2000  # numbers in an observation beyond which it is taken for an image
 
 
@@ -22,33 +22,33 @@ class FeatureExtractor:
     Args:
         space: Observation space of one environment; None where observations are plain arrays.
         agent: The agent's value function, if it has one; also an attribute.
-        judges: Whether the features of a trajectory have one more column: what each action was worth beside others
-            that could have been drawn, 0 after the last one. Also an attribute.
+        with_advantages: Whether to append the advantage A(s, a) of each action as a last column, 0 after the last
+            action. Also an attribute.
     """
 
-    def __init__(self, space: Any, agent: AgentCritic | None, *, judges: bool = False) -> None:
+    def __init__(self, space: Any, agent: AgentCritic | None, *, with_advantages: bool = False) -> None:
         reason = None if space is None else _unsuited(space)
         if reason is not None:
             raise ValueError(f"critic cannot be fitted on {reason}")
         self._space = space
-        self.agent, self.judges = agent, judges
+        self.agent, self.with_advantages = agent, with_advantages
 
     def __call__(self, observations: Any) -> Floats:
         columns = _flatten(self._space, observations)
         if self.agent is not None:
-            columns.append(self.agent.endless(observations)[:, None])
+            columns.append(self.agent.infinite_horizon(observations)[:, None])
         return np.concatenate(columns, axis=1)
 
     def of_trajectory(self, observations: Any, actions: NDArray[Any] | None, seed: int) -> Floats:
         """The features of one trajectory: observations before each step and after the last, the actions, its seed."""
         features = self(observations)
-        if not self.judges:
+        if not self.with_advantages:
             return features
         assert self.agent is not None and self.agent.advantages is not None and actions is not None
         # The policy's own draws come from [seed, 1].
-        generator = np.random.default_rng([seed, _JUDGING])
-        judged = self.agent.advantages(take(observations, np.arange(len(actions))), actions, generator)
-        return np.column_stack([features, np.append(judged, 0.0)])
+        generator = np.random.default_rng([seed, _OTHER_ACTIONS])
+        advantages = self.agent.advantages(take(observations, np.arange(len(actions))), actions, generator)
+        return np.column_stack([features, np.append(advantages, 0.0)])
 
 
 def _unsuited(space: Any) -> str | None:
@@ -91,7 +91,7 @@ class Sample:
         trajectories: The rewards.
         terminated: Whether the environment terminated each trajectory, also if at its planned length.
         features: What the extractor made of observations, before each step that a trajectory took and after its last.
-        advantages: For the same rows, what the action was worth beside others that could have been drawn, if known.
+        advantages: A(s, a) of the action at each row, 0 after the last action; None if they are not known.
     """
 
     trajectories: Trajectories

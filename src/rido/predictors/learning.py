@@ -12,17 +12,17 @@ expectation over starts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.reward_moments import RewardMoments
-from rido.core.trajectories import Trajectories, concatenate
+from rido.core.trajectories import Trajectories
 from rido.predictors.base import Critic, Floats, Steps, signal_of_values
-from rido.predictors.combination import Signals, choose, residuals
+from rido.predictors.combination import Applied, Combination, Signals
 from rido.predictors.features import FeatureExtractor, Sample
 from rido.predictors.regression import Basis, Normal, fit
 
@@ -30,6 +30,30 @@ _SCALES = (0.5, 1.5)  # length scale of each regression
 _ACTIONS = 1  # place of the control variate for actions, between the agent's value and the regressions
 _MOST_ROWS = 300_000  # rows of features that are fitted on; later ones change a critic hardly
 _GROWTH = 1.3  # critics are fitted again when the rows have grown by this factor
+
+
+@dataclass(eq=False)
+class _Team:
+    """What one team has collected, and its critic, which was fitted on the other teams.
+
+    Attributes:
+        samples: Trajectories of each of its groups.
+        applied: The team's value functions on the first of these.
+        sums: Of its trajectories, one for each regression.
+        coefficients: Of each regression.
+        shares: Of each value function in the critic; none before the first fit.
+    """
+
+    samples: list[list[Sample]]
+    applied: list[list[Applied]] = field(default_factory=list)
+    sums: list[Normal] = field(default_factory=list)
+    coefficients: list[Floats] = field(default_factory=list)
+    shares: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def parts(self) -> list[Applied]:
+        """The value functions on all trajectories of the team."""
+        return [one for group in self.applied for one in group]
 
 
 class Learner:
@@ -60,181 +84,146 @@ class Learner:
     ) -> None:
         self._extractor, self._members = extractor, members
         self._horizon, self._gamma = horizon, gamma
-        self._budget, self._resets, self._required = budget, resets, required
-        self._samples: list[list[Sample]] = [[] for _ in range(groups)]
-        self._applied: list[list[_Applied]] = [[] for _ in range(groups)]  # to the first samples
-        self._sums: list[list[Normal]] = [[] for _ in range(groups // members)]  # by team and length scale
+        self._combination = Combination(budget, resets, required, agent=extractor.agent is not None)
+        self._teams = [_Team([[] for _ in range(members)]) for _ in range(groups // members)]
         self._bases: list[Basis] = []
-        self._coefficients: list[list[Floats]] = []  # by team and length scale
-        self._shares: list[Floats] = []  # of each value function in a team's critic
         self._rows = self._fitted_rows = 0
 
     def add(self, sample: Sample, groups: NDArray[np.int64]) -> None:
         """Takes in trajectories, given the group of each."""
         if not self._bases:
-            settings: dict[str, Any] = dict(horizon=self._horizon, gamma=self._gamma)
-            self._bases = [
-                Basis(sample, scale, agent_value=self._extractor.agent is not None, **settings) for scale in _SCALES
-            ]
+            settings: dict[str, Any] = dict(
+                agent_value=self._combination.agent, horizon=self._horizon, gamma=self._gamma
+            )
+            self._bases = [Basis(sample, scale, **settings) for scale in _SCALES]
         for group in np.unique(groups).tolist():
-            part = sample.select(groups == group)
-            self._samples[group].append(part)
+            team, part = self._teams[group // self._members], sample.select(groups == group)
+            team.samples[group % self._members].append(part)
             if self._rows <= _MOST_ROWS:
-                team = group // self._members
                 new = [Normal.of(basis, part) for basis in self._bases]
-                old = self._sums[team]
-                self._sums[team] = [a + b for a, b in zip(old, new, strict=True)] if old else new
+                team.sums = [a + b for a, b in zip(team.sums, new, strict=True)] if team.sums else new
         self._rows += len(sample.features)
 
     def learn(self) -> list[RewardMoments]:
         """Fits all critics again if there are clearly more data; returns the moments of the residuals of each group."""
-        teams = range(len(self._sums))
-        if not all(self._has_full_length(team) for team in teams):  # too few to fit on
-            return [self._of_rewards(samples) for samples in self._samples]
+        if not all(self._has_full_length(team) for team in self._teams):  # too few to fit on
+            return [
+                self._moments(sample.trajectories for sample in group) for team in self._teams for group in team.samples
+            ]
         again = self._rows >= _GROWTH * self._fitted_rows
         if again:
             self._fitted_rows = self._rows
-            self._coefficients = [self._fit([self._sums[other] for other in teams if other != team]) for team in teams]
-            self._applied = [[] for _ in self._samples]
-        for team in teams:
-            for group in self._groups(team):
-                done = len(self._applied[group])
-                self._applied[group] += [self._apply(team, sample) for sample in self._samples[group][done:]]
+            for team in self._teams:
+                team.coefficients = self._fit([other.sums for other in self._teams if other is not team])
+                team.applied = [[] for _ in team.samples]
+        for team in self._teams:
+            for samples, applied in zip(team.samples, team.applied, strict=True):
+                applied += [self._apply(team, sample) for sample in samples[len(applied) :]]
         if again:
-            signals = [self._signals(team) for team in teams]
-            others = [[signals[other] for other in teams if other != team] for team in teams]
-            options: dict[str, Any] = dict(
-                counts=[one.moments[0, 0].counts for one in signals],
-                budget=self._budget,
-                resets=self._resets,
-                required=self._required,
-                agent=self._extractor.agent is not None,
-            )
-            present = self._shares or [self._first_shares(signals[0].size - 1)] * len(teams)
-            self._shares = [
-                choose(group, **options, present=np.flatnonzero(shares).tolist())
-                for group, shares in zip(others, present, strict=True)
-            ]
-            learned = [self._has_learned(shares) for shares in self._shares]
-            # By chance, if not all teams gain at first, or if most do not later.
-            if not all(learned) and (sum(learned) <= len(teams) / 2 or not any(map(self._has_learned, present))):
-                simple = self._shares[learned.index(False)]
-                self._shares = [simple if own else s for own, s in zip(learned, self._shares, strict=True)]
-        return [self._moments(team, group) for team in teams for group in self._groups(team)]
+            self._choose()
+        return [
+            self._moments(one.residuals(team.shares) for one in group) for team in self._teams for group in team.applied
+        ]
+
+    def _choose(self) -> None:
+        """Chooses a combination of value functions for each team by what they are worth to the others."""
+        signals = [Signals(team.parts, horizon=self._horizon, gamma=self._gamma) for team in self._teams]
+        counts = [one.moments[0, 0].counts for one in signals]
+        known = [
+            team.shares if team.shares.size else self._combination.first(signals[0].size - 1) for team in self._teams
+        ]
+        shares = [
+            self._combination.choose([one for one in signals if one is not own], counts, present)
+            for own, present in zip(signals, known, strict=True)
+        ]
+        learned = [self._has_learned(one) for one in shares]
+        # By chance, if not all teams gain at first, or if most do not later.
+        if not all(learned) and (sum(learned) <= len(shares) / 2 or not any(map(self._has_learned, known))):
+            simple = shares[learned.index(False)]
+            shares = [simple if own else one for own, one in zip(learned, shares, strict=True)]
+        for team, one in zip(self._teams, shares, strict=True):
+            team.shares = one
 
     @property
     def starts(self) -> Floats:
         """Values of the first observations of all trajectories, by the critic of their team."""
-        parts = [
-            shares @ applied.starts
-            for team, shares in enumerate(self._shares)
-            for group in self._groups(team)
-            for applied in self._applied[group]
-        ]
+        parts = [team.shares @ part.starts for team in self._teams if team.shares.size for part in team.parts]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def critic(self) -> Critic | None:
         """The mean of the teams' critics, whose expectation over starts the estimate needs; None if none is used."""
-        return LearnedCritic(self) if any(shares.any() for shares in self._shares) else None
+        return LearnedCritic(self) if any(team.shares.any() for team in self._teams) else None
 
     @property
     def same_critics(self) -> bool:
         """Whether all teams have the same critic: none, or the agent's value as it is."""
-        return not any(map(self._has_learned, self._shares)) and len(np.unique(self._shares, axis=0)) <= 1
+        shares = [team.shares for team in self._teams]
+        return not any(map(self._has_learned, shares)) and len(np.unique(shares, axis=0)) <= 1
 
     @property
     def fitted(self) -> bool:
         """Whether a regression is part of some team's critic, not the agent's value alone."""
-        return any(shares[-len(_SCALES) :].any() for shares in self._shares)
+        return any(team.shares[-len(_SCALES) :].any() for team in self._teams)
 
     def values(self, features: Floats, steps_to_go: Steps) -> Floats:
         """The mean of the teams' critics at rows of features."""
-        shares, total = np.array(self._shares), np.zeros(len(features))
+        total = np.zeros(len(features))
         for place, basis in enumerate(self._bases):
             mean = np.mean(
-                [s[-len(_SCALES) + place] * c[place] for s, c in zip(shares, self._coefficients, strict=True)], axis=0
+                [team.shares[place - len(_SCALES)] * team.coefficients[place] for team in self._teams], axis=0
             )
             total += basis.value(mean, features, steps_to_go)
         if self._extractor.agent is not None:
-            total += shares[:, 0].mean() * self._extractor.agent.shorten(features[:, -1], steps_to_go)
+            share = np.mean([team.shares[0] for team in self._teams])
+            total += share * self._extractor.agent.shorten(features[:, -1], steps_to_go)
         return total
-
-    def _first_shares(self, functions: int) -> Floats:
-        """The agent's value alone, if there is one and nothing else is required."""
-        shares = np.zeros(functions)
-        shares[:1] = self._extractor.agent is not None and not self._required
-        return shares
 
     def _has_learned(self, shares: Floats) -> bool:
         """Whether a critic is more than the agent's value as it is."""
-        return bool(shares[int(self._extractor.agent is not None) :].any())
+        return bool(shares[int(self._combination.agent) :].any())
 
-    def _groups(self, team: int) -> range:
-        return range(team * self._members, (team + 1) * self._members)
+    def _has_full_length(self, team: _Team) -> bool:
+        return any(s.trajectories.lengths.max() == self._horizon for group in team.samples for s in group)
 
-    def _has_full_length(self, team: int) -> bool:
-        samples = (sample for group in self._groups(team) for sample in self._samples[group])
-        return any(sample.trajectories.lengths.max() == self._horizon for sample in samples)
-
-    def _of_rewards(self, samples: Sequence[Sample]) -> RewardMoments:
+    def _moments(self, batches: Iterable[Trajectories]) -> RewardMoments:
         moments = RewardMoments(self._horizon, gamma=self._gamma)
-        for sample in samples:
-            moments.update(sample.trajectories)
+        for batch in batches:
+            moments.update(batch)
         return moments
 
     def _fit(self, others: Sequence[Sequence[Normal]]) -> list[Floats]:
-        """Coefficients of the regression on other teams, for each length scale."""
-        found = []
-        for basis, sums in zip(self._bases, zip(*others, strict=True), strict=True):
-            solved = fit(sums, basis.free)
-            found.append(solved if np.isfinite(solved).all() else np.zeros(basis.free.size))
-        return found
+        """Coefficients of each regression on other teams."""
+        found = [fit(sums, basis.free) for basis, *sums in zip(self._bases, *others, strict=True)]
+        return [solved if np.isfinite(solved).all() else np.zeros(solved.size) for solved in found]
 
-    def _apply(self, team: int, sample: Sample) -> _Applied:
-        batch = sample.trajectories
+    def _apply(self, team: _Team, sample: Sample) -> Applied:
+        batch, values = sample.trajectories, self.value_functions(team.coefficients, sample)
         nothing = Trajectories(np.zeros(batch.flat.size), batch.lengths, batch.steps)
-        found = [signal_of_values(values, nothing, gamma=self._gamma) for values in self._values(team, sample)]
+        found = [signal_of_values(row, nothing, gamma=self._gamma) for row in values]
         if sample.advantages is not None:
-            # Without a next value, the difference of a step is minus what its action was worth.
-            judged = signal_of_values(sample.advantages, nothing, gamma=0.0)
-            found.insert(_ACTIONS, replace(judged, starts=np.zeros(len(batch))))
-        return _Applied(batch, [one.trajectories for one in found], np.array([one.starts for one in found]))
+            # Without a next value, the difference of a step is minus its advantage.
+            advantages = signal_of_values(sample.advantages, nothing, gamma=0.0)
+            found.insert(_ACTIONS, replace(advantages, starts=np.zeros(len(batch))))
+        differences = np.array([one.trajectories.flat for one in found])
+        return Applied(batch, differences, np.array([one.starts for one in found]))
 
-    def _moments(self, team: int, group: int) -> RewardMoments:
-        moments = RewardMoments(self._horizon, gamma=self._gamma)
-        for applied in self._applied[group]:
-            moments.update(residuals(applied.rewards, applied.differences, self._shares[team]))
-        return moments
+    def value_functions(self, coefficients: Sequence[Floats], sample: Sample) -> Floats:
+        """Values at all rows of a sample, zero where no reward is to come; one row for each value function.
 
-    def _values(self, team: int, sample: Sample) -> list[Floats]:
-        """A team's value functions at all rows of a sample, zero where no reward is to come."""
+        Args:
+            coefficients: Of each regression.
+            sample: Trajectories and their features.
+        """
         to_go = sample.to_go(self._horizon)
         alive = to_go > 0
         features, steps = sample.features[alive], to_go[alive]
-        functions = []
-        if self._extractor.agent is not None:
-            functions.append(self._extractor.agent.shorten(features[:, -1], steps))
-        for basis, coefficients in zip(self._bases, self._coefficients[team], strict=True):
-            functions.append(basis.value(coefficients, features, steps))
+        agent = self._extractor.agent
+        functions = [] if agent is None else [agent.shorten(features[:, -1], steps)]
+        for basis, own in zip(self._bases, coefficients, strict=True):
+            functions.append(basis.value(own, features, steps))
         found = np.zeros((len(functions), to_go.size))
         found[:, alive] = functions
-        return list(found)
-
-    def _signals(self, team: int) -> Signals:
-        parts = [applied for group in self._groups(team) for applied in self._applied[group]]
-        differences = [concatenate(list(one)) for one in zip(*(part.differences for part in parts), strict=True)]
-        starts = np.concatenate([part.starts for part in parts], axis=1)
-        rewards = concatenate([part.rewards for part in parts])
-        return Signals(rewards, differences, starts, horizon=self._horizon, gamma=self._gamma)
-
-
-@dataclass(frozen=True, eq=False)
-class _Applied:
-    """Value functions, applied to trajectories: their residuals where all rewards are 0, and the values of starts."""
-
-    rewards: Trajectories
-    differences: list[Trajectories]
-    starts: Floats
+        return found
 
 
 class LearnedCritic(Critic):

@@ -50,9 +50,8 @@ class CriticChoice:
             return cls("none")
         able = simulator.capabilities
         if not able.observes and critic != "auto":
-            raise ValueError(
-                f"critic must come with a simulator that observes, got {able.engine or type(simulator).__name__}"
-            )
+            name = able.engine or type(simulator).__name__
+            raise ValueError(f"critic works only with a simulator that returns observations, not {name}")
         if not isinstance(critic, str):
             given = critic if isinstance(critic, Critic) else FunctionCritic(critic)
             return cls(given.name, critic=given, given=True)
@@ -60,13 +59,13 @@ class CriticChoice:
         agent = agent_critic(able.load_policy())
         if critic == "policy":
             if agent is None:
-                raise ValueError("critic 'policy' must come with an agent that has a value function, got none")
+                raise ValueError("critic 'policy' works only with an agent that has a value function")
             return cls(critic, critic=agent)
         try:
             if not able.observes:
                 raise ValueError("critic cannot see observations of this simulator")
-            judges = able.tells_actions and agent is not None and agent.advantages is not None
-            return cls(critic, extractor=FeatureExtractor(simulator.observation_space, agent, judges=judges))
+            known = able.tells_actions and agent is not None and agent.advantages is not None
+            return cls(critic, extractor=FeatureExtractor(simulator.observation_space, agent, with_advantages=known))
         except ValueError as error:
             if critic == "fit":
                 raise

@@ -41,7 +41,7 @@ REWARD_RANGE = "reward_range"
 AGENT_DISCOUNT = "agent discount"
 """Name in the configuration of the discount of the agent's value function, where critics learn from it."""
 
-JUDGED_ACTIONS = "judged actions"
+ADVANTAGES = "judged actions"
 """Name in the configuration of whether the last column of the features is what actions were worth beside others."""
 
 INDEPENDENT_STARTS = "independent starts"

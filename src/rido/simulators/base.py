@@ -42,8 +42,8 @@ class Request:
         beside: policies that will be asked for the same trajectories, which may run together.
         critic: for sums, the critic whose residuals are summed too. With it, starts are its values.
         before: sums to which these will be added; their centre is used here too, which avoids rounding errors.
-        whole: full-length trajectories that the whole budget pays for, if these are not the first sums and spend about
-            all that is left. Sizes that are compiled can be chosen by it: it is the same for all policies.
+        total: transitions that the evaluation may take in all, in requests like this; 0 if it is not known. A device
+            chooses by it the sizes that it compiles for, which are then the same for every policy.
     """
 
     lengths: Any
@@ -54,7 +54,7 @@ class Request:
     beside: Sequence[str] = ()
     critic: Any = None
     before: "Summarised | None" = None
-    whole: int | None = None
+    total: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
 from rido.core.allocation import allocate, fill
+from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.simulators.bank import BankSimulator
@@ -19,6 +20,8 @@ from rido.strategies.names import STRATEGIES
 from rido.study.zoo import weights as true_weights
 
 Array = NDArray[np.float64]
+
+_Run = tuple[Estimate, int, float, bool]  # its estimate, transitions, variance by the true weights, any warning
 
 _UNREACHED = 1e-9  # price in transitions of a step that no trajectory reached; plans need a price above 0
 
@@ -141,10 +144,11 @@ def compare_strategies(
         for repetition in range(repetitions):
             strategy = make(horizon=bank.horizon, budget=budget, gamma=gamma)
             bank.run(strategy, np.random.default_rng([seed, repetition]))
-            runs.append(_Run.of(strategy, confidence, bank))
+            found = strategy.variance(bank.weights), bool(strategy.warnings())
+            runs.append((strategy.estimate(), strategy.spent, *found))
             if progress is not None:
                 progress()
-        results.append(_summarise(name, runs, bank, oracle))
+        results.append(_summarise(name, runs, confidence, bank, oracle.variance(bank.weights)))
     return StrategyComparison(
         results=tuple(results),
         truth=bank.truth,
@@ -214,60 +218,35 @@ class Bank(BankSimulator):
         return min(found, key=lambda schedule: schedule.variance(self.weights))
 
 
-@dataclass(frozen=True)
-class _Run:
-    """The numbers that are kept of a run."""
-
-    error: float
-    missed: bool
-    counts: NDArray[np.int64]
-    transitions: int
-    warned: bool
-    variance: float
-
-    @classmethod
-    def of(cls, strategy: Strategy, confidence: float, bank: Bank) -> _Run:
-        estimate = strategy.estimate()
-        low, high = estimate.interval(confidence)
-        return cls(
-            error=estimate.value - bank.truth,
-            missed=not low <= bank.truth <= high,
-            counts=estimate.schedule.counts,
-            transitions=strategy.spent,
-            warned=bool(strategy.warnings()),
-            variance=strategy.variance(bank.weights),
-        )
-
-
-def _summarise(name: str, runs: Sequence[_Run], bank: Bank, oracle: Schedule) -> StrategyResult:
-    errors = np.array([run.error for run in runs])
-    squares = errors**2
-    counts = np.array([run.counts for run in runs])
-    least = oracle.variance(bank.weights)
+def _summarise(name: str, runs: Sequence[_Run], confidence: float, bank: Bank, least: float) -> StrategyResult:
+    """Returns the result of runs, given the lowest variance that any schedule has."""
+    estimates, spent, variances, warned = zip(*runs, strict=True)
+    errors = np.array([estimate.value for estimate in estimates]) - bank.truth
+    ends = np.array([estimate.interval(confidence) for estimate in estimates])
+    counts = np.array([estimate.schedule.counts for estimate in estimates])
     # Without any variance in the bank, weights are rounding errors.
     known = least > 1e-20 * max(1.0, bank.truth**2)
-    relative = np.array([run.variance for run in runs]) / least if known else np.full(len(runs), math.nan)
-    missed = np.array([run.missed for run in runs])
-    warnings = np.array([run.warned for run in runs])
+    relative = np.array(variances) / least if known else np.full(len(runs), math.nan)
+    missed = ~((ends[:, 0] <= bank.truth) & (bank.truth <= ends[:, 1]))
     low, high = np.quantile(counts, [0.025, 0.975], axis=0)
-    half_width = 1.96 * standard_error(squares)
+    half_width, mse = 1.96 * standard_error(errors**2), float(np.mean(errors**2))
     return StrategyResult(
         name=name,
         errors=errors,
-        mse=float(squares.mean()),
-        mse_interval=(max(0.0, float(squares.mean()) - half_width), float(squares.mean()) + half_width),
+        mse=mse,
+        mse_interval=(max(0.0, mse - half_width), mse + half_width),
         relative_variance=float(relative.mean()),
         relative_variance_error=standard_error(relative),
         bias=float(errors.mean()),
         bias_error=standard_error(errors),
         coverage=1 - float(missed.mean()),
-        warned=float(warnings.mean()),
-        transitions=float(np.mean([run.transitions for run in runs])),
+        warned=float(np.mean(warned)),
+        transitions=float(np.mean(spent)),
         counts=counts.mean(axis=0),
         counts_low=low,
         counts_high=high,
         uncovered=missed,
-        warnings=warnings,
+        warnings=np.array(warned),
     )
 
 

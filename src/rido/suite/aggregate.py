@@ -12,9 +12,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rido.core.estimate import Estimate, satterthwaite
+from rido.core.estimate import Estimate, satterthwaite, unseen_share
 
-_SURE = math.log(20)  # n equal outcomes exclude with 95% others that are more frequent than this over n
 _NORMAL = 1.96  # half-width of a 95% interval, in standard errors
 
 
@@ -27,7 +26,7 @@ def weighted_sum(estimates: Sequence[Estimate], factors: Sequence[float], sizes:
 
     Args:
         estimates: of the tasks.
-        factors: how often each counts.
+        factors: the weight of each estimate in the sum.
         sizes: by how much an unseen outcome may change the return of each task, where nothing varied in it.
 
     Returns:
@@ -61,7 +60,7 @@ def _with_unseen(estimate: Estimate, size: float) -> Estimate:
     if not estimate.nothing_varied:
         return estimate
     full = int(estimate.schedule.counts[-1])
-    error = max(2 * abs(estimate.value), size) * min(1.0, _SURE / full) / _NORMAL
+    error = max(2 * abs(estimate.value), size) * unseen_share(0.05, full) / _NORMAL
     return replace(estimate, standard_error=error, effective_trajectories=float(full))
 
 

@@ -32,7 +32,9 @@ from rido.jax import JaxSimulator
 from rido.simulators import factory, trajectory_seeds
 from rido.simulators.envs.lqg import expected_return, value
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.jax import layout
+from rido.simulators.jax import programs
+from rido.simulators.jax import summing as jax_summing
+from rido.simulators.jax.device import Device
 
 ROOT = Path(__file__).resolve().parents[3]
 LQG = rido.jax.lqg()
@@ -79,17 +81,16 @@ def test_the_closed_form_is_found_and_the_same_seed_finds_the_same(summing):
 @pytest.mark.parametrize("strategy", ["uniform", "adaptive"])
 @pytest.mark.parametrize("deaths", [(0.0, 0.005, 0.03), (0.03, 0.0)], ids=["earlier", "later"])
 def test_the_next_policy_compiles_nothing_however_early_its_episodes_end(strategy, deaths, monkeypatch):
-    """On a device with many numbers of slots, as a GPU: those that are used do not depend on the policy."""
+    """On a device as wide as a GPU: the numbers of slots do not depend on the policy."""
 
     def step(key, state, action):
         return state, state, jax.random.normal(key) + state[0], jax.random.uniform(key) < action
 
     env = rido.jax.JaxEnv("Mortal", lambda key: (jax.random.normal(key, (1,)),) * 2, step)
-    slots = tuple(round(16 * 2 ** (k / 3)) for k in range(22))
-    device = layout.Device(slots, latency=(256, 256), in_time_of_one=256, stride=3, lanes=4)
-    monkeypatch.setattr(layout.Device, "default", lambda num_envs: device)
-    monkeypatch.setattr(layout, "_LEAST_COLUMNS", 32)
-    monkeypatch.setattr(layout, "_ROOM", (1, 1))
+    device = Device(2048, latency=(256, 256), in_time_of_one=256, lanes=4)
+    monkeypatch.setattr(Device, "default", lambda num_envs: device)
+    monkeypatch.setattr(jax_summing, "_LEAST_COLUMNS", 32)
+    monkeypatch.setattr(programs, "_CELLS", 1024)
     monkeypatch.setattr(evaluation, "_SUMMED_BUDGET", 0)
 
     def run(death):
@@ -99,7 +100,7 @@ def test_the_next_policy_compiles_nothing_however_early_its_episodes_end(strateg
     with jax.log_compiles():
         with counted_compilations() as first:
             run(deaths[0])
-        assert any("_advance" in line for line in first)
+        assert any("_run_blocks" in line for line in first)
         for death in deaths[1:]:
             with counted_compilations() as compiled:
                 result = run(death)
@@ -233,7 +234,7 @@ def test_the_command_line_reaches_it(tmp_path, monkeypatch):
     for more, message in [
         (["--workers", "2"], "workers must be 1 with simulator 'jax'"),
         (["--envpool"], "simulator must be given once"),
-        (["--critic", "policy"], "critic 'policy' must come with an agent"),
+        (["--critic", "policy"], "critic 'policy' works only with an agent"),
         (["--policy", "random"], "policy must be a JAX function of one observation"),
     ]:
         result = CliRunner().invoke(app, [*arguments, *more])
@@ -270,16 +271,6 @@ def test_without_jax_there_is_one_line_that_says_how_to_get_it():
 def test_importing_rido_does_not_import_jax():
     result = blocked([], "import rido, sys; print('jax' in sys.modules)")
     assert result.stdout == "False\n"
-
-
-def test_the_benchmark_of_the_host_runs(capsys, monkeypatch):
-    spec = importlib.util.spec_from_file_location("host_benchmark", ROOT / "benchmarks" / "gpu" / "host.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "POLICIES", 4)
-    module.main(["--small"])
-    printed = capsys.readouterr().out
-    assert "s on the host for" in printed and "steps of slots for each transition" in printed
 
 
 def test_the_benchmark_runs_on_a_cpu(capsys, monkeypatch):

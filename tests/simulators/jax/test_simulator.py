@@ -25,10 +25,10 @@ from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.envs.lqg import expected_return, value
 from rido.simulators.envs.lqg import weights as lqg_weights
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.jax import layout as jax_layout
+from rido.simulators.jax import programs, summing
 from rido.simulators.jax import simulator as jax_simulator
-from rido.simulators.jax.layout import Device, Forecast, Layout, lengths_of
-from rido.simulators.jax.programs import join_seeds, make_seeds, seed_words, split_seeds
+from rido.simulators.jax.device import Device, lengths_of, room
+from rido.simulators.jax.seeds import join_seeds, make_seeds, seed_words, split_seeds
 
 SOURCE = np.random.SeedSequence(5)
 LQG = lqg()
@@ -162,8 +162,9 @@ def test_slots_tiles_and_parts_do_not_change_the_sums(monkeypatch):
         JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=num_envs).summarise(schedule, SOURCE, 0).rewards
         for num_envs in (3000, 64)
     )
-    monkeypatch.setattr(jax_layout, "_TILE_CELLS", 1 << 14)
-    assert len(Layout.of(schedule.counts).rows) == 3
+    monkeypatch.setattr(summing, "_TILE_CELLS", 1 << 15)
+    monkeypatch.setattr(summing, "_PART", 256)
+    assert len(list(summing.tiles(schedule.counts, 3000))) > 2
     simulator = JaxSimulator(MORTAL, stay, horizon=HORIZON, gamma=0.9, num_envs=64)
     for found in (other, simulator.summarise(schedule, SOURCE, 0).rewards):
         np.testing.assert_allclose(found.centred_on(one.centre).products, one.products, rtol=1e-4, atol=1e-2)
@@ -175,26 +176,24 @@ def test_slots_tiles_and_parts_do_not_change_the_sums(monkeypatch):
     assert abs(parts.transitions - one.transitions) < 0.1 * one.transitions
 
 
-@pytest.mark.parametrize("env", [LQG, mortal(0.02)], ids=["long ones among short ones", "early ends"])
+@pytest.mark.parametrize("env", [LQG, MORTAL], ids=["long ones among short ones", "early ends"])
 def test_when_few_trajectories_are_left_fewer_slots_go_on(env, monkeypatch):
-    count = 1500
+    count, policy = 1500, None if env is LQG else stay
     lengths = np.where(np.arange(count) < 20, HORIZON, 5 if env is LQG else HORIZON)
-    seeds, sizes = trajectory_seeds(1, 0, count), []
-    fewer_slots = Device.fewer_slots
+    seeds, left, narrow = trajectory_seeds(1, 0, count), [], programs._take_running
 
-    def noted(device, slots, running, size):
-        sizes.append(fewer_slots(device, slots, running, size))
-        return sizes[-1]
+    def noted(slots, fewer):
+        left.append((int(slots.running.sum()), fewer))
+        return narrow(slots, fewer)
 
-    policy = None if env is LQG else stay
-    monkeypatch.setattr(jax_layout, "_CPU_SLOTS", (32, 256, 1024))
-    monkeypatch.setattr(Device, "fewer_slots", noted)
+    monkeypatch.setattr(programs, "_take_running", noted)
     found = JaxSimulator(env, policy, horizon=HORIZON, gamma=0.9).rollout(lengths, seeds)
-    assert 32 in sizes
-    monkeypatch.setattr(Device, "fewer_slots", lambda device, slots, running, size: slots)
+    assert len(left) == 1 and 0 < left[0][0] <= left[0][1] == 32
+    monkeypatch.setattr(Device, "slots", lambda *given: (1024,))
     wanted = JaxSimulator(env, policy, horizon=HORIZON, gamma=0.9).rollout(lengths, seeds)
     np.testing.assert_array_equal(found.steps, wanted.steps)
     np.testing.assert_array_equal(found.flat, wanted.flat)
+    assert len(left) == 1
 
 
 def test_several_devices_share_the_trajectories():
@@ -379,70 +378,50 @@ def test_a_policy_may_draw_from_its_key():
     assert np.unique(batch.flat).size == 1000
 
 
-@given(
-    st.lists(st.integers(0, 30_000), min_size=1, max_size=40).map(lambda drops: np.cumsum(drops[::-1])[::-1]),
-    st.booleans(),
-)
-def test_tiles_hold_every_planned_sample_once(planned, compact):
-    if planned[0] == 0:
-        return
-    layout, lengths = Layout.of(planned, compact=compact), lengths_of(planned, np.arange(planned[0]))
+counts = st.lists(st.integers(0, 30_000), min_size=1, max_size=40).map(lambda drops: np.cumsum(drops[::-1])[::-1])
+
+
+@given(counts.filter(lambda planned: planned[0] > 0), st.integers(1, 100_000))
+def test_tiles_hold_every_trajectory_once(planned, trajectories):
+    lengths = lengths_of(planned, np.arange(planned[0]))
     np.testing.assert_array_equal([(lengths > t).sum() for t in range(planned.size)], planned)
     following = 0
-    for first, offset, rows, columns in layout:
+    for first, rows, columns in summing.tiles(planned, trajectories):
         assert first == following and lengths[first] <= rows <= planned.size
-        assert offset + rows * columns <= layout.cells and first + columns <= layout.trajectories
         following = first + columns
     assert following >= planned[0]
 
 
-@given(
-    st.lists(st.integers(0, 9), min_size=1, max_size=12).map(lambda drops: np.cumsum(drops[::-1])[::-1]),
-    st.integers(1, 7),
-    st.integers(1, 4),
-)
-def test_the_forecast_is_what_slots_do(planned, slots, steps):
-    """Against slots that are simulated one by one."""
-    forecast, lengths = Forecast(planned, slots, steps), list(lengths_of(planned, np.arange(planned[0])))
-    running = [0] * slots
-    for block in range(40):
-        if block % 3 != 1:  # not always
-            forecast.fill()
-            running = [left or (lengths.pop(0) if lengths else 0) for left in running]
-        assert (forecast.free, forecast.left) == (running.count(0), len(lengths))
-        running = [max(0, left - steps) for left in running]
-        assert forecast.advance() == running.count(0)
+@given(counts.filter(lambda planned: planned[0] > 0))
+def test_each_trajectory_has_a_place_after_those_before_it(planned):
+    lengths = lengths_of(planned, np.arange(planned[0]))
+    some = np.unique(np.linspace(0, planned[0] - 1, 50).astype(np.int32))
+    length, place = programs.places(jnp.asarray(planned, jnp.int32), jnp.asarray(some))
+    np.testing.assert_array_equal(length, lengths[some])
+    np.testing.assert_array_equal(place, (np.cumsum(lengths) - lengths)[some])
 
 
 def test_the_number_of_slots_weighs_latency_against_idle_slots():
-    device = Device((64, 128, 256, 512), latency=(64, 8), blocks=4)
-    assert device.choose_slots(np.full(10, 60)) == 64
-    assert device.choose_slots(np.full(10, 130)) == 256  # half idle, but in one go
-    assert device.choose_slots(np.full(10, 257), size=10_000) == 64  # latency is little beside heavy steps
-    assert device.choose_slots(np.full(10, 100_000)) == 512
-    long = np.concatenate([np.full(4, 100_000), np.full(4000, 10)])  # ten are long: fewer slots go on with them
-    assert device.choose_slots(long) == 512
-    assert [device.fewer_slots(512, running, 0) for running in (10, 64, 65, 257)] == [64, 64, 512, 512]
-    assert device.fewer_slots(64, 1, 0) == 64
+    device = Device(512, latency=(64, 8), narrowing=4)
+    assert device.ladder(0) == (512, 128, 32) and device.ladder(10_000) == (512, 128, 32, 8)
+    assert device.slots(np.full(10, 30), 0) == (32,)
+    assert device.slots(np.full(10, 60), 0) == (32,)  # in two waves, which take as long as one of 128
+    assert device.slots(np.full(10, 130), 0) == (128, 32)  # two waves, because a third of 512 slots would be idle
+    assert device.slots(np.full(10, 400), 0) == (512, 128)
+    assert device.slots(np.full(10, 33), 10_000) == (8,)  # latency is little beside heavy steps
+    assert device.slots(np.full(10, 100_000), 0) == (512, 128)
+    long = np.concatenate([np.full(5, 1500), np.full(35, 20)])  # 20 are long: fewer slots go on with them
+    assert device.slots(long, 0) == (128, 32)
 
 
-def test_later_requests_of_an_evaluation_use_two_sizes():
-    device = Device(tuple(round(32 * 2 ** (k / 3)) for k in range(16)), latency=(256, 256), blocks=4)
-    for count in range(10, 1000, 37):
-        assert device.choose_slots(np.full(20, count), whole=1000) in (128, 1024)
-    assert device.choose_slots(np.full(20, 10), whole=1000) == 128
-    assert device.choose_slots(np.full(20, 800), whole=1000) == 1024
-    layouts = [Layout.of(np.full(20, count), whole=70_000) for count in (5, 3000, 70_000)]
-    assert len({(layout.cells, layout.trajectories, layout.rows[0], layout.columns[0]) for layout in layouts}) == 1
-
-
-def test_what_does_not_fill_the_lanes_goes_on_in_fewer_slots():
-    """64 policies with 4 of 256 lanes each: 538 trajectories of a policy are 135 of a lane, and 128 run at once."""
-    lane = jax_layout.Device(jax_layout._GPU_SLOTS, (49152, 8192), in_time_of_one=8192, stride=3).in_lanes(256)
-    heavy = 1000
-    slots = lane.choose_slots(np.full(200, 135), heavy)
-    assert (slots, lane.fewer_slots(slots, 7, heavy)) == (128, 32)
-    assert [lane.choose_slots(np.full(200, count), heavy) for count in (32, 64, 128, 230)] == [32, 64, 128, 256]
+def test_all_requests_of_an_evaluation_use_few_sizes():
+    """They depend on what the evaluation may take, not on what a policy makes of it."""
+    device = Device(1 << 20, latency=(49152, 8192))
+    for size in (10, 1000):
+        used = {device.slots(np.full(20, count), size, 100_000)[0] for count in range(10, 100_000, 3700)}
+        assert used <= set(device.ladder(size, 100_000)) and 2 <= len(used) <= 4
+        assert max(used) < 1.125 * 100_000
+    assert {room(needed, 16) for needed in range(1, 5000)} == {16, 64, 256, 1024, 4096, 16384}
 
 
 def test_a_gpu_that_rounds_by_the_clock_says_so():
@@ -465,6 +444,6 @@ def test_what_cannot_be_is_refused_in_one_line():
         JaxSimulator(JaxEnv("Short", LQG.reset, LQG.step, time_limit=3), stay, horizon=5)
     with pytest.raises(ValueError, match="deterministic must be True with JAX"):
         JaxSimulator(LQG, horizon=5, deterministic=False)
-    with pytest.raises(ValueError, match="env_kwargs must come with the id of a built-in environment"):
+    with pytest.raises(ValueError, match="env_kwargs works only with the id of a built-in environment"):
         adapt(LQG, {"noise": "deviation"})
     assert JaxSimulator("rido/LQG-v0", horizon=5, env_kwargs={"noise": "deviation"}, num_envs=100).num_envs == 100

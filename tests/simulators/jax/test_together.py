@@ -14,12 +14,13 @@ from rido.jax import JaxEnv, JaxSimulator, lqg
 from rido.policies.base import Policies
 from rido.simulators import Request, SimulationError, trajectory_seeds
 from rido.simulators.jax import simulator as jax_simulator
-from rido.simulators.jax.layout import Device
+from rido.simulators.jax.device import Device
+from rido.simulators.jax.programs import Programs
 
 from .test_simulator import counted_compilations, mixed_lengths
 
 HORIZON, COUNT = 40, 150
-LANES = Device(slots=(16, 64), latency=(8, 8), blocks=8, in_time_of_one=48, lanes=8)
+LANES = Device(64, latency=(8, 8), narrowing=4, blocks=8, in_time_of_one=48, lanes=8)
 
 
 def linear(gain, observation):
@@ -74,10 +75,8 @@ def test_each_policy_has_the_trajectories_that_it_has_alone(monkeypatch, names, 
 
 def test_one_program_runs_all_and_goes_on_when_policies_drop_out(in_lanes, monkeypatch):
     runs = []
-    monkeypatch.setattr(
-        "rido.simulators.jax.together.roll_out",
-        lambda *given, run=jax_simulator.roll_out: runs.append(given) or run(*given),
-    )
+    run = Programs.roll_out
+    monkeypatch.setattr(Programs, "roll_out", lambda *given, **settings: runs.append(given) or run(*given, **settings))
     simulator, names = JaxSimulator(RISKY, Policies(GAINS), horizon=HORIZON), list(GAINS)
     compiled = []
     for racing in (names, names[1:], names[2:4]):
@@ -87,7 +86,7 @@ def test_one_program_runs_all_and_goes_on_when_policies_drop_out(in_lanes, monke
             for name in racing:
                 seeds = trajectory_seeds(1, 0, lengths.size)
                 simulator.collect(Request(lengths, seeds, policy=name, beside=beside))
-        compiled.append(sum("_fill" in line or "advance" in line for line in found))
+        compiled.append(sum("_run_blocks" in line for line in found))
     assert len(runs) == 3
     assert compiled[1:] == [0, 0]
 

@@ -213,7 +213,7 @@ def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
                 f"env_kwargs must be arguments of {env}, got {dict(env_kwargs or {})!r}: {error}"
             ) from error
     if env_kwargs:
-        raise ValueError(f"env_kwargs must come with the id of a built-in environment, got {checks.shown(env)}")
+        raise ValueError(f"env_kwargs works only with the id of a built-in environment, not {checks.shown(env)}")
     if isinstance(env, str) and ":" in env:
         return adapt(import_attribute("env", env))
     if isinstance(env, JaxEnv):

@@ -1,28 +1,33 @@
 """Compiled programs for the device: trajectories run in slots, in lockstep; a slot that is free starts the next one."""
 
 import functools
-import math
-from collections.abc import Sequence
+import itertools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
+from rido.simulators.jax.device import Counts, Device, room
 from rido.simulators.jax.envs import JaxEnv
 from rido.simulators.jax.functions import Structure
+from rido.simulators.jax.seeds import keys_of, make_seeds
 
 Tree = Any
 
 NEVER = np.int32(np.iinfo(np.int32).max)
-_GENERATOR = "threefry2x32"  # not JAX's default, which users can change: its keys are the 64 bits of a seed
-_MANY_LEAVES = 16  # arrays of a state above which they are packed: a call takes the longer the more arrays it has
 _LEAST_DIMENSIONS = 64  # numbers that an environment's reset_from gets; those that a point has not are pseudo-random
+_FREE = 32  # slots are filled again when one of this many is free
+_CELLS = 1 << 18  # rewards that there is room for at least, in all lanes together
+_OBSERVED_BYTES = 1 << 26  # of observations that there is room for at least
+_PER_TRAJECTORY = 4  # rewards that there is room for, over trajectories
 
 
 class RolloutTask(NamedTuple):
     """What a rollout is asked for; all of it is an argument of the programs, so that these are compiled once.
+
+    The device's slots are divided into lanes, each with its policy and trajectories: the first axis of all fields but
+    critic, horizon and gamma.
 
     Attributes:
         policy: the policy's arrays.
@@ -32,8 +37,6 @@ class RolloutTask(NamedTuple):
         seeds: two words for each trajectory; or four from which :func:`make_seeds` makes them.
         planned: how many trajectories take each step. Trajectories are numbered from 0, the longest first.
         points: the point of each trajectory that decides where it starts; None where its key does.
-
-    With lanes the fields of ``_PER_LANE`` have a first axis, that of the lanes.
     """
 
     policy: Any
@@ -44,24 +47,20 @@ class RolloutTask(NamedTuple):
     planned: Any
     points: Any = None
 
-    def without_trajectories(self) -> "RolloutTask":
-        """Returns what steps need: their programs do not depend on how many trajectories there are."""
-        return self._replace(seeds=None, planned=None, points=None)
 
-
-_PER_LANE = ("policy", "seeds", "planned", "points")
-_AXES = RolloutTask(**{name: 0 if name in _PER_LANE else None for name in RolloutTask._fields})
+_AXES = RolloutTask(policy=0, critic=None, horizon=None, gamma=None, seeds=0, planned=0, points=0)
 
 
 class Slots(NamedTuple):
     """Trajectories that run in lockstep, one in each slot."""
 
     number: jax.Array  # of the trajectory
-    length: jax.Array  # its planned length; 0 in a slot that never had one
+    length: jax.Array  # its planned length; 0 in a slot without one
     taken: jax.Array  # steps that it took
     ended: jax.Array  # whether the environment terminated it
+    place: jax.Array  # of its first reward in the record
     seeds: jax.Array  # its key, two words
-    states: Tree  # packed where they are many arrays
+    states: Tree
     observations: Tree
     values: jax.Array  # the critic's value of the observation; zero without a critic
 
@@ -70,62 +69,14 @@ class Slots(NamedTuple):
         return (self.taken < self.length) & ~self.ended
 
 
-class Block(NamedTuple):
-    """What slots return of some steps."""
+class Record(NamedTuple):
+    """What trajectories returned, in each lane one after the other, the longest first; the first axis is the lane's."""
 
-    before: Slots  # without states; with observations if asked for
-    after: Slots  # without states and observations
-    numbers: tuple[jax.Array, ...]  # rewards, and residuals if there is a critic; shape (steps, slots)
+    numbers: tuple[jax.Array, ...]  # rewards, and residuals if there is a critic
+    ends: jax.Array  # steps after which the environment terminated each trajectory; a very large number if it did not
+    values: jax.Array | None  # the critic's values of first observations, if there is a critic
+    first: Tree  # first observations, if asked for
     seen: Tree  # observations after each step, if asked for
-
-
-class Packing(NamedTuple):
-    """How the arrays of a state are put into one array of each type, with a row for each slot.
-
-    A state of a body with joints has hundreds of arrays, and handing each of them to a program takes its time.
-
-    Attributes:
-        tree: how the state is put together.
-        shapes: shape of each array of one state.
-        groups: indices of the arrays that are packed into one; an array by itself where there is only one.
-    """
-
-    tree: Any
-    shapes: tuple[tuple[int, ...], ...]
-    groups: tuple[tuple[int, ...], ...]
-
-    @staticmethod
-    def of(state: Tree) -> "Packing":
-        """Returns the packing of states with these shapes and types."""
-        leaves, tree = jax.tree.flatten(state)
-        kinds: dict[Any, list[int]] = {}
-        for index, leaf in enumerate(leaves):
-            own = len(leaves) <= _MANY_LEAVES or jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
-            kinds.setdefault(index if own else leaf.dtype, []).append(index)
-        return Packing(tree, tuple(leaf.shape for leaf in leaves), tuple(map(tuple, kinds.values())))
-
-    def pack(self, states: Tree) -> tuple[jax.Array, ...]:
-        """Packs states that have a row for each slot."""
-        leaves = jax.tree.leaves(states)
-
-        def joined(group: tuple[int, ...]) -> jax.Array:
-            if len(group) == 1:
-                return leaves[group[0]]  # type: ignore[no-any-return]
-            return jnp.concatenate([leaves[index].reshape(len(leaves[index]), -1) for index in group], axis=1)
-
-        return tuple(joined(group) for group in self.groups)
-
-    def unpack(self, packed: tuple[jax.Array, ...]) -> Tree:
-        """Returns the states that :meth:`pack` packed."""
-        leaves: list[Any] = [None] * len(self.shapes)
-        for group, array in zip(self.groups, packed, strict=True):
-            if len(group) == 1:
-                leaves[group[0]] = array
-                continue
-            ends = np.cumsum([math.prod(self.shapes[index]) for index in group])
-            for index, part in zip(group, jnp.split(array, ends[:-1], axis=1), strict=True):
-                leaves[index] = part.reshape(len(array), *self.shapes[index])
-        return jax.tree.unflatten(self.tree, leaves)
 
 
 class Programs:
@@ -136,72 +87,60 @@ class Programs:
         policy: from an observation to an action, or from an observation and a parameter ``key``.
         critic: V of an observation and the steps to go, if there is one. Then each step has two numbers, the reward
             and the residual ``R_t + gamma V(s_{t+1}) - V(s_t)``; otherwise the reward alone.
-        lanes: whether slots are divided into lanes, each with arrays of the policy and trajectories of its own.
     """
 
-    def __init__(self, env: JaxEnv, policy: Structure, critic: Structure | None, *, lanes: bool = False) -> None:
+    def __init__(self, env: JaxEnv, policy: Structure, critic: Structure | None) -> None:
         self._env, self._policy, self._critic = env, policy, critic
         self.channels = 1 if critic is None else 2
-        fill, advance = self._fill, self._advance
-        if lanes:
-            fill = jax.vmap(fill, in_axes=(_AXES, 0, 0))
-            advance = self._advance_lanes
-        self.fill = jax.jit(fill, donate_argnames="slots")
-        self.advance = jax.jit(advance, static_argnames=("steps", "observing"), donate_argnames="slots")
+        self.start = jax.jit(self._start, static_argnames="slots")
+        self._run = jax.jit(self._run_blocks, static_argnames=("steps", "filling"), donate_argnames=("slots", "record"))
         self._shapes: Slots | None = None
-        self._seen: set[tuple[int, ...]] = set()
 
-    def start(self, task: RolloutTask, slots: int) -> tuple[Slots, jax.Array]:
-        """Starts the first trajectories in so many slots; returns them and the number of the next one."""
-        leaves, tree = jax.tree.flatten(self._shape(task))
-        lanes = task.planned.shape[:-1]
-        blank = _blank(slots=(*lanes, slots), shapes=tuple((leaf.shape[1:], leaf.dtype) for leaf in leaves))
-        following = np.zeros(lanes, dtype=np.int32)
-        started: tuple[Slots, jax.Array] = self.fill(task, jax.tree.unflatten(tree, blank), following)
-        return started
+    def roll_out(self, device: Device, task: RolloutTask, *, observing: bool = False, total: int = 0) -> Record:
+        """Runs the trajectories that a task plans; returns what they returned, still on the device.
 
-    def size(self, task: RolloutTask) -> int:
-        """Returns the bytes of a slot."""
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._shape(task)))
+        Args:
+            device: what suits the device, or each of its lanes.
+            task: what the programs are asked for.
+            observing: whether to keep observations.
+            total: transitions of the whole evaluation in a lane; 0 if it is not known.
+        """
+        planned: Counts = np.asarray(task.planned).max(axis=0)
+        lanes, horizon = task.planned.shape
+        shapes = self._slot(task)
+        size = _bytes(shapes)
+        sizes = device.slots(planned, size, -(-total // horizon))
+        least = (
+            _CELLS // lanes if not observing else min(_CELLS, _OBSERVED_BYTES // _bytes(shapes.observations)) // lanes
+        )
+        cells = room(max(int(planned.sum()), total), 1 << max(10, least.bit_length() - 1))
+        trajectories = max(cells // _PER_TRAJECTORY, room(int(planned[0]), 1024))
+        record = _empty(shapes.observations if observing else None, lanes, cells, trajectories, self.channels)
+        slots = jax.tree.map(lambda one: jnp.zeros((lanes, sizes[0], *one.shape), one.dtype), shapes)
+        for width, fewer in itertools.pairwise((*sizes, 0)):
+            settings = dict(steps=device.steps(width, horizon, size), filling=width == sizes[0])
+            slots, record = self._run(task, slots, record, np.int32(fewer), **settings)
+            slots = _take_running(slots, fewer) if fewer else slots
+        return record
 
-    def is_new(self, *sizes: int) -> bool:
-        """Returns whether these sizes are asked for the first time."""
-        new = sizes not in self._seen
-        self._seen.add(sizes)
-        return new
-
-    def may_end(self, task: RolloutTask) -> bool:
-        """Returns whether the environment may terminate a trajectory; not where its program says that it never does."""
-        key = _key_shape()
-
-        def ended(key: jax.Array, state: Tree, observation: Tree, arrays: Any) -> jax.Array:
-            return self._env.step(key, state, self._act(arrays, observation, key))[3]
-
-        program = jax.make_jaxpr(ended)(key, *jax.eval_shape(self._env.reset, key), self._first_lane(task).policy).jaxpr
-        needed = set(map(id, program.outvars))
-        for equation in reversed(program.eqns):
-            if needed & set(map(id, equation.outvars)):
-                needed |= set(map(id, equation.invars))
-        return bool(needed & set(map(id, program.invars)))
-
-    def _shape(self, task: RolloutTask) -> Slots:
+    def _slot(self, task: RolloutTask) -> Slots:
         """Returns the shapes of one slot; tracing is slow, and they do not change."""
         if self._shapes is None:
-            self._packing = Packing.of(jax.eval_shape(self._env.reset, _key_shape())[0])
-            self._shapes = jax.eval_shape(self._begin, self._first_lane(task), jnp.zeros(1, dtype=jnp.int32))
+            started = jax.eval_shape(functools.partial(self._start, slots=1), task)
+            self._shapes = jax.eval_shape(lambda slots: jax.tree.map(lambda array: array[0, 0], slots), started)
         return self._shapes
 
-    def _first_lane(self, task: RolloutTask) -> RolloutTask:
-        """Returns the task of the first lane, which is like all others; the task as it is where there are none."""
-        if task.planned.ndim == 1:
-            return task
-        return task._replace(**{name: jax.tree.map(lambda array: array[0], getattr(task, name)) for name in _PER_LANE})
+    def _start(self, task: RolloutTask, slots: int) -> Slots:
+        """Starts the first trajectories of each lane."""
+        index = jnp.arange(slots, dtype=jnp.int32)
+        begun: Slots = jax.vmap(lambda task: self._begin(task, index), in_axes=(_AXES,))(task)
+        return begun
 
     def _begin(self, task: RolloutTask, index: jax.Array) -> Slots:
-        """Starts the trajectories of these numbers."""
+        """Starts the trajectories of these numbers in a lane."""
         seeds = make_seeds(task.seeds, index) if task.seeds.ndim == 1 else task.seeds.at[index].get(mode="clip")
         # Step t draws from the key folded with t, so the horizon itself is free for the reset.
-        reset_keys = jax.vmap(lambda key: jax.random.fold_in(key, task.horizon))(_keys(seeds))
+        reset_keys = jax.vmap(lambda key: jax.random.fold_in(key, task.horizon))(keys_of(seeds))
         if task.points is None:
             states, observations = jax.vmap(self._env.reset)(reset_keys)
         else:
@@ -210,45 +149,87 @@ class Programs:
             others = jax.vmap(lambda key: jax.random.uniform(key, (missing,), dtype=jnp.float32))(reset_keys)
             numbers = jnp.concatenate([task.points.at[index].get(mode="clip"), others], axis=1)
             states, observations = jax.vmap(self._env.reset_from)(numbers)
-        length = jnp.searchsorted(-task.planned, -index, method="scan_unrolled").astype(jnp.int32)
+        length, place = places(task.planned, index)
         taken = jnp.zeros_like(index)
         values = self._value(task, observations, taken)
-        return Slots(index, length, taken, taken > 0, seeds, self._packing.pack(states), observations, values)
+        return Slots(index, length, taken, taken > 0, place, seeds, states, observations, values)
 
     def _fill(self, task: RolloutTask, slots: Slots, following: jax.Array) -> tuple[Slots, jax.Array]:
-        """Starts the next trajectories in free slots; returns all and the number of the next."""
+        """Starts the next trajectories in the free slots of a lane; returns them and the number of the next one."""
         free = ~slots.running
-        number = jnp.where(free, following + jnp.cumsum(free, dtype=jnp.int32) - 1, slots.number)
+        number = following + jnp.cumsum(free, dtype=jnp.int32) - 1
         # Slots that get no trajectory at the beginning have a real state all the same: others may be slow to step.
         filled = free & ((number < task.planned[0]) | (following == 0))
-        started = self._begin(task, number)
-        slots = jax.tree.map(lambda new, old: _where(filled, new, old), started, slots)
-        return slots, following + jnp.sum(filled, dtype=jnp.int32)
 
-    def _advance(
-        self, task: RolloutTask, slots: Slots, steps: int, observing: bool = False
-    ) -> tuple[Slots, Block, jax.Array]:
-        """Takes some steps in all slots; returns them, what came of it, and how many still run."""
+        def chosen(new: jax.Array, old: jax.Array) -> jax.Array:
+            return jnp.where(filled.reshape(filled.shape + (1,) * (new.ndim - 1)), new, old.astype(new.dtype))
 
-        def step(slots: Slots, _: None) -> tuple[Slots, Any]:
-            return self._step(task, slots, observing)
+        started = jax.tree.map(chosen, self._begin(task, number), slots)
+        return started, following + jnp.sum(filled, dtype=jnp.int32)
 
-        unpacked = slots._replace(states=self._packing.unpack(slots.states))
-        after, (numbers, seen) = jax.lax.scan(step, unpacked, None, length=steps)
-        after = after._replace(states=self._packing.pack(after.states))
-        before = slots._replace(states=None, observations=slots.observations if observing else None)
-        block = Block(before, after._replace(states=None, observations=None), numbers, seen)
-        return after, block, jnp.sum(after.running, dtype=jnp.int32)
+    def _run_blocks(
+        self, task: RolloutTask, slots: Slots, record: Record, until: jax.Array, *, steps: int, filling: bool
+    ) -> tuple[Slots, Record]:
+        """Takes blocks of steps until no trajectory waits and no lane has more than ``until`` that run.
 
-    def _advance_lanes(self, task: RolloutTask, slots: Slots, steps: int, observing: bool = False) -> Any:
-        def advance(task: RolloutTask, slots: Slots) -> Any:
-            return self._advance(task, slots, steps, observing)
+        Args:
+            task: what is asked for.
+            slots: their trajectories; none has one yet if they are to be filled.
+            record: what trajectories returned.
+            until: trajectories of a lane.
+            steps: steps of a block.
+            filling: whether slots that are free start the next trajectories.
+        """
+        count = task.planned[:, 0]
+        enough = jnp.maximum(slots.number.shape[1] * jnp.sum(count > 0) // _FREE, 1)
 
-        return jax.vmap(advance, in_axes=(_AXES, 0))(task, slots)
+        def goes_on(carry: Any) -> jax.Array:
+            slots, _, following = carry
+            return jnp.any(following < count) | jnp.any(jnp.sum(slots.running, axis=1) > until)
+
+        def block(carry: Any) -> Any:
+            slots, record, following = carry
+            if filling:
+                waiting = jnp.maximum(count - following, 0)
+                free = jnp.sum(jnp.where(waiting > 0, jnp.sum(~slots.running, axis=1), 0))
+                slots, following = jax.lax.cond(
+                    (free > 0) & (free >= jnp.minimum(enough, jnp.sum(waiting))),
+                    lambda: jax.vmap(self._fill, in_axes=(_AXES, 0, 0))(task, slots, following),
+                    lambda: (slots, following),
+                )
+            advance = jax.vmap(functools.partial(self._advance, steps=steps), in_axes=(_AXES, 0, 0))
+            return *advance(task, slots, record), following
+
+        following = jnp.zeros_like(count) if filling else count
+        slots, record, _ = jax.lax.while_loop(goes_on, block, (slots, record, following))
+        return slots, record
+
+    def _advance(self, task: RolloutTask, before: Slots, record: Record, *, steps: int) -> tuple[Slots, Record]:
+        """Takes some steps in all slots of a lane, and records them. What is put beyond the end of an array is lost."""
+        observing = record.first is not None
+        after, (numbers, seen) = jax.lax.scan(
+            lambda slots, _: self._step(task, slots, observing), before, None, length=steps
+        )
+        t = before.taken + jnp.arange(steps, dtype=jnp.int32)[:, None]
+        place = jnp.where(t < after.taken, before.place + t, NEVER)
+        new = jnp.where((before.taken == 0) & (before.length > 0), before.number, NEVER)
+
+        def put(array: jax.Array, where: jax.Array, what: jax.Array) -> jax.Array:
+            return array.at[where].set(what, mode="drop", unique_indices=True)
+
+        return after, Record(
+            numbers=tuple(put(array, place, part) for array, part in zip(record.numbers, numbers, strict=True)),
+            ends=put(record.ends, before.number, jnp.where(after.ended, after.taken, NEVER)),
+            values=None if record.values is None else put(record.values, new, before.values),
+            first=jax.tree.map(lambda array, part: put(array, new, part), record.first, before.observations)
+            if observing
+            else None,
+            seen=jax.tree.map(lambda array, part: put(array, place, part), record.seen, seen) if observing else None,
+        )
 
     def _step(self, task: RolloutTask, slots: Slots, observing: bool) -> tuple[Slots, Any]:
         running = slots.running
-        both = jax.vmap(lambda key, t: jax.random.split(jax.random.fold_in(key, t)))(_keys(slots.seeds), slots.taken)
+        both = jax.vmap(lambda key, t: jax.random.split(jax.random.fold_in(key, t)))(keys_of(slots.seeds), slots.taken)
         actions = jax.vmap(functools.partial(self._act, task.policy))(slots.observations, both[:, 0])
         moved, seen, rewards, ended = jax.vmap(self._env.step)(both[:, 1], slots.states, actions)
         ended = ended.astype(jnp.bool_)
@@ -283,61 +264,42 @@ class Programs:
         return jnp.where(to_go > 0, values.reshape(taken.shape).astype(jnp.float32), 0.0)
 
 
-@functools.partial(jax.jit, static_argnames=("slots", "shapes"))
-def _blank(slots: tuple[int, ...], shapes: tuple[Any, ...]) -> tuple[jax.Array, ...]:
-    """Returns slots of these shapes that never had a trajectory."""
-    return tuple(jnp.zeros((*slots, *shape), dtype) for shape, dtype in shapes)
+def places(planned: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Returns the planned lengths of trajectories by their numbers, and the places of their first rewards."""
+    length = jnp.searchsorted(-planned, -index, method="scan_unrolled").astype(jnp.int32)
+    later = jnp.cumsum(jnp.append(planned, 0)[::-1], dtype=jnp.int32)[::-1]  # samples from each step on
+    return length, index * length + later[length]
+
+
+@functools.partial(jax.jit, static_argnames="slots")
+@functools.partial(jax.vmap, in_axes=(0, None))
+def _take_running(state: Slots, slots: int) -> Slots:
+    """Returns the slots whose trajectories run, which are no more than ``slots``, and free ones to fill up."""
+    (order,) = jnp.nonzero(state.running, size=slots, fill_value=0)
+    free = jnp.arange(slots) >= jnp.sum(state.running)
+    taken: Slots = jax.tree.map(lambda array: array[order], state)
+    return taken._replace(number=jnp.where(free, NEVER, taken.number), length=jnp.where(free, 0, taken.length))
+
+
+def _empty(observation: Tree, lanes: int, cells: int, trajectories: int, channels: int) -> Record:
+    """Returns an empty record; ``observation`` is the shape of one, if these are asked for."""
+
+    def observations(size: int) -> Tree:
+        return jax.tree.map(lambda one: jnp.zeros((lanes, size, *one.shape), one.dtype), observation)
+
+    return Record(
+        numbers=tuple(zeros(lanes, cells) for _ in range(channels)),
+        ends=jnp.full((lanes, trajectories), NEVER),
+        values=zeros(lanes, trajectories) if channels > 1 else None,
+        first=observations(trajectories),
+        seen=observations(cells),
+    )
+
+
+def _bytes(shapes: Tree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
 def zeros(*shape: int) -> jax.Array:
     """Returns zeros of single precision, also where JAX was told to use double."""
     return jnp.zeros(shape, dtype=jnp.float32)
-
-
-def split_seeds(seeds: Sequence[int]) -> NDArray[np.uint32]:
-    """Returns two words for each seed, the upper one first, as ``jax.random.key`` takes it."""
-    wide = np.asarray(seeds, dtype=np.uint64)
-    return np.stack([wide >> np.uint64(32), wide & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
-
-
-def round_points(points: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Returns points in single precision, in which all coordinates are less than 1 too."""
-    return np.minimum(points.astype(np.float32), np.nextafter(np.float32(1), np.float32(0)))
-
-
-def join_seeds(words: NDArray[np.uint32]) -> list[int]:
-    """Returns the seeds that :func:`split_seeds` split."""
-    upper, lower = words.astype(np.uint64).T
-    seeds: list[int] = (upper << np.uint64(32) | lower).tolist()
-    return seeds
-
-
-def seed_words(source: np.random.SeedSequence, index: int, stride: int = 1) -> NDArray[np.uint32]:
-    """Returns the words from which :func:`make_seeds` makes seeds, from an index on and by a stride."""
-    high, low = divmod(index, 1 << 31)  # so that no sum of a word and a row overflows
-    if high:
-        source = np.random.SeedSequence(source.entropy, spawn_key=(*source.spawn_key, 0, high))
-    return np.array([*source.generate_state(2, np.uint32), low, stride], dtype=np.uint32)
-
-
-@jax.jit
-def make_seeds(words: jax.Array, index: jax.Array) -> jax.Array:
-    """Returns two words for each trajectory, which do not repeat: folding in is a permutation of 64 bits."""
-    base = jax.random.fold_in(jax.random.key(words[0], impl=_GENERATOR), words[1])
-    keys = jax.vmap(lambda i: jax.random.fold_in(base, i))(words[2] + words[3] * index.astype(jnp.uint32))
-    return jax.random.key_data(keys)
-
-
-def _key_shape() -> Any:
-    """Returns the shape of a key, for which nothing is compiled."""
-    return jax.eval_shape(functools.partial(jax.random.key, impl=_GENERATOR), 0)
-
-
-def _keys(words: jax.Array) -> jax.Array:
-    keys: jax.Array = jax.random.wrap_key_data(words, impl=_GENERATOR)
-    return keys
-
-
-def _where(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
-    """Selects rows."""
-    return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old.astype(new.dtype))

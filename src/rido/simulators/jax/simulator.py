@@ -3,8 +3,9 @@
 import functools
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import jax
@@ -14,42 +15,33 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.schedule import Schedule
-from rido.core.trajectories import Trajectories
 from rido.policies.base import Policies
 from rido.policies.functions import function_name
 from rido.policies.observations import stack, take
 from rido.policies.resolve import import_attribute
 from rido.record.fingerprint import fingerprint, identify
-from rido.simulators import base
 from rido.simulators.base import (
     NO_TRAJECTORIES,
     Batch,
     Capabilities,
     Found,
-    Points,
+    Request,
     SimulationError,
     Simulator,
     Summarised,
 )
 from rido.simulators.identity import environment_fingerprint
-from rido.simulators.jax.collecting import Request
+from rido.simulators.jax.collecting import Dealt
+from rido.simulators.jax.device import Device, room
 from rido.simulators.jax.envs import adapt
 from rido.simulators.jax.functions import SameObject, Structure, is_function, split
-from rido.simulators.jax.layout import Device
-from rido.simulators.jax.programs import (
-    Programs,
-    RolloutTask,
-    Slots,
-    join_seeds,
-    make_seeds,
-    seed_words,
-)
-from rido.simulators.jax.recording import roll_out
+from rido.simulators.jax.programs import Programs, RolloutTask, Slots
+from rido.simulators.jax.seeds import join_seeds, make_seeds, seed_words
 from rido.simulators.jax.summing import sum_on_device
 from rido.simulators.jax.together import Together
-from rido.simulators.requests import join, join_trajectories
+from rido.simulators.requests import checked
 
-_MOST_AT_ONCE = 1 << 30  # trajectories that run in one go, which the device counts in 32 bits
+_LEAST_STARTS = 64  # that are made in one go, so that few sizes are compiled
 _MOST_TRANSITIONS = 1 << 28  # transitions that run in one go: their rewards take 1 to 2 GiB of the device's memory
 
 
@@ -134,13 +126,13 @@ class JaxSimulator(Simulator):
             raise ValueError("deterministic must be True with JAX: a policy with a parameter 'key' draws from it")
         several = policy if isinstance(policy, Policies) else {"": policy}
         self._policies = {name: _resolve_policy(each, self._env.policy, self._gamma) for name, each in several.items()}
-        self._ready: tuple[Request, dict[str, list[Batch] | Exception]] | None = None  # what ran ahead
+        self._ready: tuple[Request, dict[str, Batch | Exception]] | None = None  # what ran ahead
         self._together: dict[Any, Together] = {}
         self._programs: dict[Any, Programs] = {}
         self._let_act("")
         self._found = Found(_notes(jax.default_backend(), os.environ.get("XLA_FLAGS", "")))
         self._device = Device.default(num_envs)
-        self.num_envs = self._device.slots[-1]
+        self.num_envs = self._device.width
 
     @property
     def capabilities(self) -> Capabilities:
@@ -172,52 +164,58 @@ class JaxSimulator(Simulator):
         self._acting = name or next(iter(self._policies))
         self.policy = self._load_policy(name)
 
-    def collect(self, request: base.Request) -> Batch:
+    def collect(self, request: Request) -> Batch:
         self._let_act(request.policy)
         seeds, critic = request.seeds, request.critic
         if request.wants == "sums":
-            known: dict[str, Any] = dict(critic=critic, before=request.before, whole=request.whole)
+            known: dict[str, Any] = dict(critic=critic, before=request.before, total=request.total)
             sums = self.summarise(request.lengths, seeds.source, seeds.first, **known)  # type: ignore[attr-defined]
             return Batch(NO_TRAJECTORIES, sums=sums, found=self._found)
+        if request.wants == "starts" and critic is not None:
+            values = self.start_values(seeds.source, seeds.first, len(seeds), critic)  # type: ignore[attr-defined]
+            return Batch(NO_TRAJECTORIES, values, found=self._found)
         if request.wants == "starts":
-            if critic is None:
-                seen = self._starts(seeds, request.points)
-            else:
-                seen = self.start_values(seeds.source, seeds.first, len(seeds), critic)  # type: ignore[attr-defined]
-            return Batch(NO_TRAJECTORIES, seen, found=self._found)
-        if request.wants == "rewards":
-            return Batch(self._rollout(request), found=self._found)
-        asked = self._request(request.lengths, seeds, request.points)
-        return join(self._run(asked, observing=True), asked.order, self._found)
-
-    def _rollout(self, asked: base.Request) -> Trajectories:
-        """Runs the trajectories of policies that will be asked for the same ones together, if they can."""
-        given = asked.lengths, asked.seeds, asked.points
-        if self._ready is None or not self._ready[0].is_for(*given) or not asked.beside:
-            self._ready = self._request(*given), {}
-        request, found = self._ready
-        others = [name for name in asked.beside if self._policies[name].kind == self.policy.kind]
+            return Batch(NO_TRAJECTORIES, self._starts(request), found=self._found)
+        if self._ready is None or not request.beside or not _same_trajectories(request, self._ready[0]):
+            self._ready = request, {}
+        found = self._ready[1]
         if self._acting not in found:
-            together = len(others) > 1 and self._acting in others
-            found.update(self._run_together(others, request) if together else {self._acting: self._run(request)})
-        parts = found.pop(self._acting)
-        if isinstance(parts, Exception):
-            raise parts
-        return join_trajectories([part.trajectories for part in parts], request.order)
+            found.update(self._run(request))
+        batch = found.pop(self._acting)
+        if isinstance(batch, Exception):
+            raise batch
+        return replace(batch, found=self._found)
 
-    def _starts(self, seeds: Sequence[int], points: Points) -> Any:
-        words, _, places = self._request(np.full(len(seeds), self._horizon), seeds, points).deal(1)
+    def _run(self, request: Request) -> dict[str, Batch | Exception]:
+        """Runs the trajectories of the acting policy, and of those that act after it on the same ones if they can."""
+        kind = self.policy.kind
+        if kind not in self._together:
+            arrays = {name: policy.arrays for name, policy in self._policies.items() if policy.kind == kind}
+            self._together[kind] = Together(self._programs_for(None), self._device, arrays)
+        names = [name for name in request.beside if self._policies[name].kind == kind]
+        names = names[names.index(self._acting) :] if self._acting in names else [self._acting]
+        observing = request.wants == "observations"
+        task = self._task(None, None, np.zeros(1, dtype=np.int32))
+        return self._together[kind].collect(names, self._dealt(request), task, observing=observing, total=request.total)
+
+    def _dealt(self, request: Request) -> Dealt:
+        return Dealt(checked(request, self._horizon, takes_points=self._env.reset_from is not None), self._horizon)
+
+    def _starts(self, request: Request) -> Any:
+        count = len(request.seeds)
+        words, _, points = self._dealt(replace(request, lengths=np.full(count, self._horizon))).deal(1)
 
         def part(first: int, size: int) -> list[Any]:
-            rows = (first + np.arange(size)) % len(seeds)
-            return [words[0, rows], None if places is None else places[0, rows]]
+            rows = (first + np.arange(size)) % count
+            return [words[:, rows], None if points is None else points[:, rows]]
 
-        parts = [slots.observations for slots in self._start(None, part, len(seeds))]
-        return take(stack(jax.device_get(parts)), np.arange(len(seeds)))
+        parts = [jax.tree.map(lambda array: array[0], slots.observations) for slots in self._start(None, part, count)]
+        return take(stack(jax.device_get(parts)), np.arange(count))
 
     def start_values(self, source: np.random.SeedSequence, first: int, count: int, critic: Any) -> NDArray[np.float64]:
-        parts = self._start(critic, lambda row, size: [seed_words(source, first + row), None], count)
-        return np.concatenate([np.asarray(slots.values, np.float64) for slots in parts])[:count]
+        """Returns a critic's values of first observations, whose seeds are made on the device."""
+        parts = self._start(critic, lambda row, size: [seed_words(source, first + row)[None], None], count)
+        return np.concatenate([np.asarray(slots.values[0], np.float64) for slots in parts])[:count]
 
     def summarise(
         self,
@@ -227,19 +225,18 @@ class JaxSimulator(Simulator):
         *,
         critic: Any = None,
         before: Summarised | None = None,
-        whole: int | None = None,
+        total: int = 0,
     ) -> Summarised:
-        """Returns sums over the trajectories of a schedule; seeds are made on the device too."""
-        total = before
-        parts = max(-(-schedule.trajectories // _MOST_AT_ONCE), -(-schedule.transitions // _MOST_TRANSITIONS))
-        whole = None if whole is None else -(-whole // parts)
+        """Returns sums over the trajectories of a schedule, whose seeds are made on the device."""
+        found = before
+        parts = -(-schedule.transitions // _MOST_TRANSITIONS)
         for part in range(parts):
             share = Schedule((schedule.counts + part) // parts)  # they add up to the counts, and never increase
-            found = self._summarise(share, source, first, critic, total, whole)
-            total = found if part == 0 else total + found  # type: ignore[operator]
+            summed = self._summarise(share, source, first, critic, found, min(total, _MOST_TRANSITIONS))
+            found = summed if part == 0 else found + summed  # type: ignore[operator]
             first += share.trajectories
-        assert total is not None
-        return total
+        assert found is not None
+        return found
 
     def _summarise(
         self,
@@ -248,19 +245,18 @@ class JaxSimulator(Simulator):
         first: int,
         critic: Any,
         before: Summarised | None,
-        whole: int | None,
+        total: int,
     ) -> Summarised:
-        """Sums over trajectories that run in one go: on several devices, each of which takes every so many-th one."""
+        """Sums over one batch, interleaved over the devices."""
         devices = jax.local_devices()[: schedule.trajectories]
         programs, number = self._programs_for(critic), len(devices)
-        wanted = None if whole is None else -(-whole // number)
 
         def run(place: int) -> Summarised:
             share = Schedule((schedule.counts - place + number - 1) // number)
-            task = self._task(critic, seed_words(source, first + place, number), share.counts)
+            task = self._task(critic, seed_words(source, first + place, number)[None], share.counts)
             with jax.default_device(devices[place]):
                 task = jax.device_put(task, devices[place]) if number > 1 else task
-                return sum_on_device(programs, self._device, task, share, before, wanted)
+                return sum_on_device(programs, self._device, task, share, before, total // number)
 
         if number == 1:
             found = run(0)
@@ -288,49 +284,34 @@ class JaxSimulator(Simulator):
             raise ValueError("critic's values must be finite and small enough to be squared in float32")
         raise ValueError(f"rewards overflow float32 when squared (largest {largest:.3g}): rescale the rewards")
 
-    def _programs_for(self, critic: Any, *, lanes: bool = False) -> Programs:
+    def _programs_for(self, critic: Any) -> Programs:
         """Returns the programs of the acting policy, which are kept as long as this simulator."""
-        kind = self.policy.structure, None if critic is None else split(critic.function)[0], lanes
+        kind = self.policy.structure, None if critic is None else split(critic.function)[0]
         if kind not in self._programs:
             self._programs[kind] = _programs(SameObject(self._env), *kind)
         return self._programs[kind]
 
     def _task(self, critic: Any, seeds: Any, planned: NDArray[np.integer[Any]], points: Any = None) -> RolloutTask:
+        """Returns what a single lane is asked for."""
         values = () if critic is None else split(critic.function)[1]
+        policy = tuple(array[None] for array in self.policy.arrays)
         horizon, gamma = np.int32(self._horizon), np.float32(self._gamma)
-        return RolloutTask(
-            self.policy.arrays, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32), points
-        )
-
-    def _request(self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points) -> Request:
-        if points is not None and self._env.reset_from is None:
-            raise ValueError(f"points must be None, got some: {self.name} has no reset_from, which takes their numbers")
-        return Request(lengths, seeds, points, self._horizon)
-
-    def _run(self, request: Request, *, observing: bool = False) -> list[Batch]:
-        """Runs the trajectories of the acting policy."""
-        seeds, planned, points = request.deal(1)
-        task = self._task(None, seeds[0], planned[0], None if points is None else points[0])
-        record, layout = roll_out(self._programs_for(None), self._device, task, planned[0], observing=observing)
-        return request.take(jax.tree.map(lambda array: array[None], jax.device_get(record)), layout)
-
-    def _run_together(self, names: Sequence[str], request: Request) -> dict[str, list[Batch] | Exception]:
-        """Runs the trajectories of the acting policy and of those of these that act after it."""
-        kind = self.policy.kind
-        if kind not in self._together:
-            arrays = {name: policy.arrays for name, policy in self._policies.items() if policy.kind == kind}
-            self._together[kind] = Together(self._programs_for(None, lanes=True), self._device, arrays)
-        together, following = self._together[kind], names[names.index(self._acting) :]
-        task = self._task(None, None, request.planned)
-        return together.collect(following[: together.affordable(request)], request, task)
+        return RolloutTask(policy, values, horizon, gamma, seeds, np.asarray(planned, dtype=np.int32)[None], points)
 
     def _start(self, critic: Any, given: Callable[[int, int], list[Any]], count: int) -> Iterator[Slots]:
         """Yields trajectories that are started and take no step; ``given`` returns the seeds and points of some."""
-        programs, size = self._programs_for(critic), next((s for s in self._device.slots if s >= count), self.num_envs)
+        programs, size = self._programs_for(critic), min(room(count, _LEAST_STARTS), self.num_envs)
         for first in range(0, count, size):
             seeds, points = given(first, size)
             task = self._task(critic, seeds, np.full(self._horizon, size), points)
-            yield programs.start(task, slots=size)[0]
+            yield programs.start(task, slots=size)
+
+
+def _same_trajectories(one: Request, other: Request) -> bool:
+    same_points = one.points is other.points or (
+        one.points is not None and other.points is not None and np.array_equal(one.points, other.points)
+    )
+    return same_points and np.array_equal(one.lengths, other.lengths) and list(one.seeds) == list(other.seeds)
 
 
 def _resolve_policy(policy: Any, default: Callable[[float], Any] | None, gamma: float) -> JaxPolicy:
@@ -355,6 +336,6 @@ def _notes(backend: str, flags: str) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=16)
-def _programs(env: SameObject, policy: Structure, critic: Structure | None, lanes: bool) -> Programs:
+def _programs(env: SameObject, policy: Structure, critic: Structure | None) -> Programs:
     """Returns programs that all evaluations of policies of one structure share."""
-    return Programs(env.thing, policy, critic, lanes=lanes)
+    return Programs(env.thing, policy, critic)

@@ -1,6 +1,7 @@
 """Sums over trajectories on the device: rewards stay where they are made, and only T x T tables are copied."""
 
 import functools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -10,10 +11,12 @@ import numpy as np
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.simulators.base import Summarised
-from rido.simulators.jax.layout import PART, Device
-from rido.simulators.jax.programs import Programs, RolloutTask, zeros
-from rido.simulators.jax.recording import roll_out
+from rido.simulators.jax.device import Counts, Device, lengths_of
+from rido.simulators.jax.programs import Programs, RolloutTask, places, zeros
 
+_TILE_CELLS = 1 << 24  # of a tile that holds many trajectories
+_LEAST_COLUMNS = 1024
+_PART = 4096  # trajectories of a tile that are side by side, for products of matrices of this size
 _PRECISION = jax.lax.Precision.HIGHEST  # of sums: fewer digits would bias them
 # The compiler need not try many ways to multiply matrices, which takes 10 s for each size and gives other digits in
 # another process.
@@ -30,34 +33,29 @@ class Tables(NamedTuple):
 
 
 def sum_on_device(
-    programs: Programs,
-    device: Device,
-    task: RolloutTask,
-    schedule: Schedule,
-    before: Summarised | None,
-    whole: int | None,
+    programs: Programs, device: Device, task: RolloutTask, schedule: Schedule, before: Summarised | None, total: int
 ) -> Summarised:
     """Runs the trajectories of a schedule and sums over them.
 
     Args:
         programs: of the policy and the critic.
         device: what suits the device.
-        task: what the programs are asked for.
+        task: what the programs are asked for, in one lane.
         schedule: how many samples of each step.
         before: sums to which these will be added; their centre is used here too.
-        whole: as in :meth:`rido.simulators.jax.layout.Device.choose_slots`.
+        total: transitions of the whole evaluation; 0 if it is not known.
     """
     horizon, channels = schedule.horizon, programs.channels
-    record, layout = roll_out(programs, device, task, schedule.counts, whole=whole)
+    record = programs.roll_out(device, task, total=total)
     centre = np.zeros((channels, horizon), dtype=np.float32)
     if before is not None:
         earlier = [before.rewards] if before.signal is None else [before.rewards, before.signal]
         centre[:] = [summary.centre for summary in earlier]
     tables = _empty(centre)
-    for tile, (first, offset, rows, columns) in enumerate(layout):
-        place = np.array([first, offset], dtype=np.int32)
-        centring = np.bool_(before is None and tile == 0)
-        given = (tables, record.numbers, record.ends, task.planned, place, centring)
+    numbers = tuple(array[0] for array in record.numbers)
+    for first, rows, columns in tiles(schedule.counts, total // horizon or schedule.trajectories):
+        centring = np.bool_(before is None and first == 0)
+        given = (tables, numbers, record.ends[0], task.planned[0], np.int32(first), centring)
         tables = _compiled_add()(*given, rows=rows, columns=columns)
     found: Any = jax.device_get(tables)
     summaries = [
@@ -72,7 +70,31 @@ def sum_on_device(
     ]
     if record.values is None:
         return Summarised(summaries[0], None, None)
-    return Summarised(summaries[0], summaries[1], np.asarray(record.values, np.float64)[: schedule.trajectories])
+    return Summarised(summaries[0], summaries[1], np.asarray(record.values[0], np.float64)[: schedule.trajectories])
+
+
+def tiles(planned: Counts, trajectories: int) -> Iterator[tuple[int, int, int]]:
+    """Yields the trajectories that are summed in one go: the first, the longest length, and their number.
+
+    Lengths and numbers are a few only, for programs are compiled for them. There may be more than are planned.
+
+    Args:
+        planned: how many trajectories take each step.
+        trajectories: in a tile, about; fewer where they are long.
+
+    Example:
+        >>> list(tiles(np.array([5000, 3000, 0]), 2000))
+        [(0, 3, 2048), (2048, 3, 2048), (4096, 2, 2048)]
+    """
+    first = 0
+    while first < planned[0]:
+        rows, longest = len(planned), int(lengths_of(planned, first))
+        while (half := -(-rows // 2)) >= longest and half < rows:
+            rows = half
+        most = (_TILE_CELLS // rows).bit_length() - 1
+        columns = 1 << min(most, (max(trajectories, _LEAST_COLUMNS) - 1).bit_length())
+        yield first, rows, columns
+        first += columns
 
 
 @functools.cache
@@ -94,33 +116,29 @@ def _add(
     numbers: tuple[jax.Array, ...],
     ends: jax.Array,
     planned: jax.Array,
-    place: jax.Array,
+    first: jax.Array,
     centring: jax.Array,
     *,
     rows: int,
     columns: int,
 ) -> Tables:
     """Adds the sums over a tile, with the means of its own numbers as the centre if ``centring``."""
-    first, offset = place
-    flat = jnp.stack([jax.lax.dynamic_slice_in_dim(array, offset, rows * columns) for array in numbers])
-    width = min(columns, PART)
-    tile = flat.reshape(len(numbers), -1, rows, width)
-    due = planned[:rows] - first  # columns that are planned to take each step
-    column = jnp.arange(columns).reshape(-1, 1, width)
-    mask = column < due[:, None]
-    means = jnp.sum(jnp.where(mask, tile, 0.0), axis=(1, 3)) / jnp.maximum(jnp.minimum(due, columns), 1)
+    width = min(columns, _PART)
+    index = first + jnp.arange(columns, dtype=jnp.int32)
+    length, place = places(planned, index)
+    t = jnp.arange(rows, dtype=jnp.int32)
+    mask = (t < length[:, None]).reshape(-1, width, rows)
+    cells = (place[:, None] + t).reshape(-1, width, rows)
+    tile = jnp.stack([array.at[cells].get(mode="clip") for array in numbers])
+    due = planned[:rows] - first  # trajectories of the tile that are planned to take each step, or more
+    means = jnp.sum(jnp.where(mask, tile, 0.0), axis=(1, 2)) / jnp.maximum(jnp.minimum(due, columns), 1)
     centre = jnp.where(centring, tables.centre.at[:, :rows].set(means), tables.centre)
-    tile = jnp.where(mask, tile - centre[:, None, :rows, None], 0.0)
-    products = jnp.einsum("cstk,csuk->cstu", tile, tile, precision=_PRECISION).sum(axis=1)
-    # Sums over the first columns, for each number of columns that is planned for a step.
-    within = jnp.cumsum(tile, axis=3)
-    before = jnp.cumsum(within[..., -1], axis=1) - within[..., -1]
-    last = jnp.clip(due, 1, columns) - 1
-    sums = jnp.moveaxis(before[:, last // width] + within[:, last // width, :, last % width].swapaxes(0, 1), 1, 2)
-    sums = jnp.where(due > 0, sums, 0.0)
-    steps = jax.lax.dynamic_slice_in_dim(ends, first, columns)
-    taking = jnp.arange(rows)[:, None] < steps.reshape(-1, 1, width)
-    taken = jnp.sum(mask & taking, axis=(0, 2), dtype=jnp.int32)
+    tile = jnp.where(mask, tile - centre[:, None, None, :rows], 0.0)
+    products = jnp.einsum("cpks,cpku->cpsu", tile, tile, precision=_PRECISION).sum(axis=1)
+    # Sums over the first trajectories, for each number of them that is planned for a step.
+    sums = jnp.einsum("cpks,pku->cpsu", tile, mask.astype(tile.dtype), precision=_PRECISION).sum(axis=1)
+    taking = t < ends.at[index].get(mode="clip")[:, None]
+    taken = jnp.sum(mask & taking.reshape(mask.shape), axis=(0, 1), dtype=jnp.int32)
     return Tables(
         tables.taken.at[:rows].add(taken),
         centre,

@@ -15,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from rido.simulators.base import Batch
-from rido.simulators.jax.collecting import Request
-from rido.simulators.jax.layout import Device
+from rido.simulators.jax.collecting import Dealt
+from rido.simulators.jax.device import Device
 from rido.simulators.jax.programs import Programs, RolloutTask
-from rido.simulators.jax.recording import roll_out
 
-_LANES = 2  # for each policy, at least: more than one, so that few are idle when policies have dropped out
+_LANES = 2  # for each of several policies, at least: more than one, so that few are idle when policies have dropped out
 _MOST_BYTES = 1 << 30  # of the policies' arrays in all lanes
 _MOST_TRANSITIONS = 1 << 28  # of all policies that run together
 
@@ -29,7 +28,7 @@ class Together:
     """Policies of one structure, whose trajectories run together.
 
     Args:
-        programs: of the policies' structure, with lanes.
+        programs: of the policies' structure.
         device: what suits the device.
         arrays: the arrays of each policy, by its name.
     """
@@ -38,41 +37,41 @@ class Together:
         self._programs, self._places = programs, {name: place for place, name in enumerate(arrays)}
         self._stacked = tuple(jnp.stack(each) for each in zip(*arrays.values(), strict=True))
         size = sum(array.nbytes for array in self._stacked) // len(arrays)
-        wanted = max(device.lanes, _LANES * len(arrays))
+        wanted = max(device.lanes, _LANES * len(arrays)) if len(arrays) > 1 else 1
         self._lanes = max(len(arrays), min(wanted, _MOST_BYTES // max(1, size)))
         self._device = device.in_lanes(self._lanes)
 
-    def affordable(self, request: Request) -> int:
-        """Returns how many policies may run a request together, so that their rewards fit into memory."""
-        return max(1, _MOST_TRANSITIONS // int(request.planned.sum()))
-
-    def collect(self, names: Sequence[str], request: Request, task: RolloutTask) -> dict[str, list[Batch] | Exception]:
-        """Returns the trajectories of these policies as :meth:`Request.take` does, or what went wrong.
+    def collect(
+        self, names: Sequence[str], dealt: Dealt, task: RolloutTask, *, observing: bool = False, total: int = 0
+    ) -> dict[str, Batch | Exception]:
+        """Returns the trajectories of the first policies, as many as fit into memory, or what went wrong.
 
         Args:
             names: of the policies.
-            request: what each of them is asked for.
+            dealt: what each of them is asked for.
             task: what the programs are asked for; the policy's arrays, seeds, what is planned and points are replaced.
+            observing: whether to keep observations.
+            total: transitions of the whole evaluation of a policy; 0 if it is not known.
         """
-        number = min(self._lanes // len(names), request.order.size)  # lanes of a policy
-        seeds, planned, points = request.deal(number)
+        names = names[: max(1, _MOST_TRANSITIONS // int(dealt.planned.sum()))]
+        number = min(self._lanes // len(names), dealt.order.size)  # lanes of a policy
+        seeds, planned, points = dealt.deal(number)
         lane = np.arange(self._lanes)
         idle = lane >= number * len(names)
         owners = np.array([self._places[name] for name in names])[np.where(idle, 0, lane // number)]
-        arrays = tuple(array[owners] for array in self._stacked)
         turn = lane % number
         task = task._replace(
-            policy=arrays,
+            policy=tuple(array[owners] for array in self._stacked),
             seeds=seeds[turn],
-            planned=np.where(idle[:, None], 0, planned[turn]).astype(np.int32),
+            planned=np.where(idle[:, None], 0, planned[turn]),
             points=None if points is None else points[turn],
         )
-        record, layout = roll_out(self._programs, self._device, task, planned[0])
+        record = self._programs.roll_out(self._device, task, observing=observing, total=total // number)
         record = jax.device_get(record)
 
-        def found(place: int) -> list[Batch] | Exception:
+        def found(place: int) -> Batch | Exception:
             try:
-                return request.take(record, layout, slice(place * number, (place + 1) * number))
+                return dealt.take(record, range(place * number, (place + 1) * number))
             except Exception as error:  # it is raised when this policy acts
                 return error
 
