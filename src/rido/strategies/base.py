@@ -311,8 +311,9 @@ class Strategy(ABC):
         return union(self._learned())
 
     def reward_moments(self) -> Moments:
-        """Returns the moments of the rewards, also where another signal was told."""
-        return self._moments_of(self._told) if self._signalled else self.moments
+        """Returns the moments of the rewards, also where another signal was told; trajectories as they came."""
+        known = self.division.groups == 1 and not self._signalled
+        return self.moments if known else self._moments_of(self._told)
 
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far: the mean of the teams' own."""
