@@ -304,9 +304,8 @@ class Collector:
         pieces: list[Piece] = []
         done, left = 0, int(lengths.sum()) if left is None else left
         while done < lengths.size and lengths[done] <= left:
-            affordable = int(np.searchsorted(lengths[done:].cumsum(), left, side="right"))
-            recorded, rest = bool(self._pieces), slice(done, done + affordable)
-            piece = self._pieces.popleft() if recorded else self._simulate(lengths[rest], groups[rest], extractor)
+            recorded, rest = bool(self._pieces), (lengths[done:], groups[done:])
+            piece = self._pieces.popleft() if recorded else self._simulate(*rest, left, extractor)
             part = piece.trajectories
             if recorded and self._points is not None:
                 self._points.skip(groups[done : done + len(part)])
@@ -333,9 +332,13 @@ class Collector:
         bar.advance(batch.transitions)
 
     def _simulate(
-        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor | None
+        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], left: int, extractor: FeatureExtractor | None
     ) -> Piece:
         """Collects the first of these lengths: one for each environment, and more if they are quick."""
+        wants: Wants = "rewards" if extractor is None and self.critic is None else "observations"
+        limited = wants == "rewards" and self._points is None and self._simulator.capabilities.limits
+        if not limited:
+            lengths = lengths[: np.searchsorted(lengths.cumsum(), left, side="right")]
         count = self._simulator.num_envs
         if self._lockstep:
             count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
@@ -343,12 +346,12 @@ class Collector:
             rate = self._steps / self.seconds
             count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
         count = min(count, lengths.size)
-        wants: Wants = "rewards" if extractor is None and self.critic is None else "observations"
         points = None if self._points is None else self._points.take(groups[:count])
         seeds = trajectory_seeds(self._entropy, self.trajectories, count)
         started = time.perf_counter()
         try:
-            batch = self._simulator.collect(Request(lengths[:count], seeds, points, wants=wants))
+            limit = left if limited else None
+            batch = self._simulator.collect(Request(lengths[:count], seeds, points, wants=wants, limit=limit))
             self.found = batch.found
             if wants == "rewards":
                 piece = Piece(self.round, batch.trajectories, 0.0)

@@ -64,10 +64,17 @@ class SequentialRollout:
         self._taken: list[Any] = []  # actions
         self._row, self._first, self._begun = 0, 0, -1  # trajectory, its first reward, step that was begun last
 
-    def run(self, start: Callable[[int], Any]) -> None:
-        """Runs all trajectories; ``start`` resets the environment for one and returns its first observation."""
+    def run(self, start: Callable[[int], Any], limit: int | None = None) -> None:
+        """Runs the trajectories.
+
+        Args:
+            start: Resets the environment for one and returns its first observation.
+            limit: As in :class:`rido.simulators.base.Request`.
+        """
         with resets_with(self._seeds):
             for row, (length, generator) in enumerate(zip(self._lengths.tolist(), self._generators, strict=False)):
+                if limit is not None and length > limit - len(self._rewards):
+                    break
                 self._row, self._first, self._begun = row, len(self._rewards), -1
                 try:
                     observation = start(row)
@@ -77,6 +84,7 @@ class SequentialRollout:
                     self.check()
                     raise self.failure(error.reason) from error.__cause__
                 self._counts.append(len(self._rewards) - self._first)
+        self._lengths = self._lengths[: len(self._counts)]
         self.check()
 
     def _actor(self, generator: np.random.Generator | None) -> Callable[[Any], Any]:
