@@ -11,38 +11,34 @@ from unittest.mock import patch
 import numpy as np
 
 import rido
-from rido.evaluation import collector
-from rido.simulators.base import Batch
+from rido.evaluation import source
+from rido.simulators.base import NO_TRAJECTORIES, Batch, Capabilities, Simulator
 
 FOLDER = Path(__file__).parent / "record" / "earlier"
-SETTINGS = dict(gamma=0.9, horizon=12, seed=3, progress=False)
+SETTINGS = dict(gamma=0.9, horizon=12, seed=3, progress=False, strategy="uniform")  # its plans stay what they were
 
 
-class Drawn:
+class Drawn(Simulator):
     """A simulator whose trajectories are drawn from their seeds; it stops after so many requests."""
 
     fingerprint = "drawn"
-    observation_space = None
     num_envs = 4
+    capabilities = Capabilities(observes=True, engine="Drawn")
 
     def __init__(self, requests=10**9):
         self.requests = requests
 
-    def rollout(self, lengths, seeds):
-        return self.observe(lengths, seeds).trajectories
-
-    def observe(self, lengths, seeds):
+    def collect(self, request):
+        if request.wants == "starts":
+            return Batch(NO_TRAJECTORIES, np.array([self.draw(seed, 0)[0] for seed in request.seeds])[:, None])
         if self.requests == 0:
             raise KeyboardInterrupt
         self.requests -= 1
-        places = [np.cumsum(np.append(*self.draw(seed, length))) for length, seed in zip(lengths, seeds, strict=True)]
+        draws = zip(request.seeds, request.lengths, strict=True)
+        places = [np.cumsum(np.append(*self.draw(seed, length))) for seed, length in draws]
         rewards = np.concatenate([1 - place[:-1] ** 2 for place in places])
-        return Batch(
-            rido.Trajectories(rewards, lengths), np.concatenate(places)[:, None], np.zeros(len(lengths), dtype=bool)
-        )
-
-    def starts(self, seeds):
-        return np.array([self.draw(seed, 0)[0] for seed in seeds])[:, None]
+        rewards = rido.Trajectories(rewards, request.lengths)
+        return Batch(rewards, np.concatenate(places)[:, None], np.zeros(len(places), dtype=bool))
 
     def draw(self, seed, length):
         generator = np.random.default_rng(seed)
@@ -76,6 +72,7 @@ def race(path):
 
 CALLS = {
     "plain": run,
+    "adaptive": partial(run, strategy="adaptive"),
     "stopped": run,
     "extended": extended,
     "critic": partial(run, critic=Value(), max_resets=40),
@@ -93,12 +90,13 @@ def told(found):
 def write(folder):
     folder.mkdir(exist_ok=True)
     results = {}
-    with patch.object(collector, "_PIECE_SECONDS", 1e-6):
+    with patch.object(source, "_PIECE_SECONDS", 1e-6):
         for name, call in CALLS.items():
             path = folder / f"{name}.rido"
             if name == "stopped":
                 try:
-                    run(path, simulator=Drawn(6))
+                    run(path, budget=240)
+                    run(path, simulator=Drawn(3))
                 except KeyboardInterrupt:
                     continue
             results[name] = told(call(path))

@@ -18,9 +18,8 @@ import numpy as np
 
 import rido
 from environments import Mortal
-from rido.evaluation import collector
+from rido.evaluation import source
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.suite import trajectory_store
 
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["pytest", "gymnasium", "scipy.optimize", "rido.evaluation.evaluate"])
@@ -34,7 +33,7 @@ def slow_run(path, critic=None, budget=6000):
     """Evaluates in at least 120 pieces, 6,000 steps of 0.2 ms or more; returns the numbers of the result."""
     env = partial(Mortal, death=0.05, seconds=2e-4)
     settings = dict(gamma=0.95, horizon=30, num_envs=2, seed=3, critic=critic, max_resets=400)
-    with patch.multiple(collector, _PIECE_SECONDS=0.01, _RESETS=32):
+    with patch.multiple(source, _PIECE_SECONDS=0.01, _RESETS=32):
         result = rido.evaluate(env, act, budget=budget, run=path, **settings)
     return result.value, result.standard_error, result.transitions, result.trajectories, result.resets
 
@@ -42,7 +41,7 @@ def slow_run(path, critic=None, budget=6000):
 def endless_run(path):
     """Evaluates with two workers for minutes."""
     env = partial(Mortal, death=0.05, seconds=1e-3)
-    with patch.multiple(collector, _PIECE_SECONDS=0.2):
+    with patch.multiple(source, _PIECE_SECONDS=0.2):
         rido.evaluate(env, act, gamma=0.95, horizon=20, budget=10**6, num_envs=2, workers=2, seed=3, run=path)
 
 
@@ -65,7 +64,7 @@ def always(observations):
 def slow_comparison(path):
     """Compares three policies in dozens of pieces; returns the numbers of the result."""
     env = partial(Choosy, death=0.05, seconds=1e-4)
-    with patch.multiple(collector, _PIECE_SECONDS=0.01):
+    with patch.multiple(source, _PIECE_SECONDS=0.01):
         found = rido.compare(
             env, [never, act, always], gamma=0.95, horizon=20, budget=4000, num_envs=2, seed=3, run=path
         )
@@ -78,7 +77,7 @@ def slow_suite(folder):
         "a": rido.Task(partial(Choosy, death=0.05, seconds=1e-4), gamma=0.95, horizon=20),
         "b": rido.Task(partial(Mortal, death=0.1, seconds=1e-4), gamma=0.9, horizon=15),
     }
-    with patch.multiple(trajectory_store, _PIECE_SECONDS=0.01):
+    with patch.multiple(source, _PIECE_SECONDS=0.01):
         board = rido.Suite(tasks, {"never": never, "always": always}, budget=2500, seed=1).run(folder, num_envs=2)
     return json.dumps(board.to_dict(), allow_nan=False, sort_keys=True)
 

@@ -1,10 +1,13 @@
-"""Run files that tests change behind rido's back."""
+"""Run files that tests make, or change behind rido's back."""
 
 import sqlite3
 from contextlib import closing
-from functools import reduce
 
-from rido.record.runfile import _BYTES, _TABLES, _checksum, _either
+from rido.record.header import SuiteHeader
+from rido.record.runfile import RunFile
+from rido.record.schema import checksum
+
+TABLES = ("header", "decisions", "state", "pieces", "resets")
 
 
 def edit(path, *statements):
@@ -12,10 +15,20 @@ def edit(path, *statements):
     with closing(sqlite3.connect(path)) as database, database:
         for statement in statements:
             database.execute(*statement)
-        for table in _TABLES:
-            checksums = []
+        for table in TABLES:
             for rowid, *row, _ in database.execute(f"SELECT rowid, * FROM {table}").fetchall():
-                checksums.append(_checksum(table, row))
-                database.execute(f"UPDATE {table} SET checksum = ? WHERE rowid = ?", (checksums[-1], rowid))
-            seal = (len(checksums), reduce(_either, checksums, bytes(_BYTES)), table)
-            database.execute("UPDATE seals SET rows = ?, checksum = ? WHERE name = ?", seal)
+                database.execute(f"UPDATE {table} SET checksum = ? WHERE rowid = ?", (checksum(table, row), rowid))
+
+
+def reopen(path):
+    """Opens the file of a run for writing."""
+    with RunFile.read(path) as file:
+        header = file.header
+    return RunFile(path, header)
+
+
+def new_file(path):
+    """A new file of a run that nobody made."""
+    return RunFile(
+        path, SuiteHeader(task="task", policy="policy", policy_fingerprint="", environment="env", horizon=20, seed=7)
+    )

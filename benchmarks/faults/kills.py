@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 import rido
 from environments import Mortal
 from interrupted import PROCESSES, act, pieces
-from rido.evaluation import collector
+from rido.evaluation import source
 from rido.evaluation.recorded import read_run
 from rido.record.runfile import RunFile
 
@@ -46,7 +46,7 @@ def evaluate(path, kind, seed, sender=None):
             sender.send_bytes(b".")
 
     env = partial(Mortal, death=0.05, seconds=STEP)
-    with patch.multiple(collector, _PIECE_SECONDS=0.01, _RESETS=32), patch.object(RunFile, "append", told):
+    with patch.multiple(source, _PIECE_SECONDS=0.01, _RESETS=32), patch.object(RunFile, "append", told):
         result = rido.evaluate(env, act, seed=seed, run=path, progress=False, **KINDS[kind], **SETTINGS)
     return numbers(result)
 

@@ -30,7 +30,7 @@ from typer.testing import CliRunner
 
 import rido
 from rido.cli import app
-from rido.evaluation import collector
+from rido.evaluation import source
 from rido.evaluation.recorded import read_run
 from rido.record import database
 from rido.record.database import RunFileError
@@ -116,7 +116,7 @@ def run(count, seed, moments=0):
     """
     counts = Counter({"wrong numbers": 0, "tracebacks": 0, "lost pieces": 0})
     chance = random.Random(seed)
-    with tempfile.TemporaryDirectory(dir=MEMORY) as name, patch.object(collector, "_PIECE_SECONDS", 1e-4):
+    with tempfile.TemporaryDirectory(dir=MEMORY) as name, patch.object(source, "_PIECE_SECONDS", 1e-4):
         folder = Path(name)
         folder.chmod(0o755)
         clean = {}
@@ -286,7 +286,7 @@ def in_child(path, limit, user):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     if user is not None:
         os.setuid(user)
-    with patch.object(collector, "_PIECE_SECONDS", 1e-4):
+    with patch.object(source, "_PIECE_SECONDS", 1e-4):
         print(json.dumps(fail(Path(path), lambda: None)))
 
 
@@ -351,7 +351,7 @@ def disk_full(place, chance, clean):
             before, failed = fail(path, lambda: None)
             content = [(left.name, left.read_bytes()) for left in place.iterdir()]
         else:
-            with patch.object(RunFile, "_read_configuration", partial(limited_pages, size)):
+            with patch.object(RunFile, "_read", limited_pages(size, RunFile._read)):
                 before, failed = fail(path, lambda: None)
     if mounted:
         for name, bytes_ in content:
@@ -359,9 +359,14 @@ def disk_full(place, chance, clean):
     yield from finish(path, clean, before, failed)
 
 
-def limited_pages(size, file):
-    file._database.execute(f"PRAGMA max_page_count = {max(16, size // 8)}")
-    return {name: json.loads(value) for name, value in file._rows("configuration")}
+def limited_pages(size, read):
+    """Returns a method that reads a file, which may not grow beyond a size from then on."""
+
+    def limited(file):
+        file._database.execute(f"PRAGMA max_page_count = {max(16, size // 8)}")
+        read(file)
+
+    return limited
 
 
 @contextmanager

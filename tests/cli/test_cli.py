@@ -218,8 +218,8 @@ SLOW = """
 import os, time
 import gymnasium as gym
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
-from rido.evaluation import collector
-collector._PIECE_SECONDS = 0.2
+from rido.evaluation import source
+source._PIECE_SECONDS = 0.2
 class Slow(PendulumEnv):
     def step(self, action):
         time.sleep(0.01 * ("HURRY" not in os.environ))

@@ -688,6 +688,17 @@ class SeededOnce(FromZero):
 
 
 @case()
+class DrawnWorld(Line):
+    """A world that the constructor draws from the system's entropy."""
+
+    def setup(self):
+        self.target = float(np.random.default_rng().normal(0.0, 3.0))
+
+    def reward(self):
+        return -abs(self.x - self.target)
+
+
+@case()
 class NoSeeding(FromZero):
     """A reset that does not pass its seed on."""
 

@@ -221,18 +221,6 @@ class TestRuns:
         with pytest.raises(RunFileError, match=r"its components is \[\], not"):
             costly(run=plain)
 
-    def test_files_of_before_components_go_on(self, tmp_path):
-        """A file without the setting is of a run without components."""
-        path = tmp_path / "old.rido"
-        result = costly(run=path, components=None)
-        with RunFile.read(path) as file:
-            configuration = file.configuration
-        configuration.pop("components")
-        with RunFile(tmp_path / "older.rido", configuration) as older, RunFile.read(path) as file:
-            for piece in file.pieces():
-                older.append(piece)
-        assert costly(run=tmp_path / "older.rido", components=None).value == result.value
-
     @pytest.mark.parametrize("components", [("cost",), of_transition])
     def test_an_interrupted_run_goes_on(self, tmp_path, monkeypatch, components):
         path, append, written = tmp_path / "run.rido", RunFile.append, []

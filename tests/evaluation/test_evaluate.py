@@ -19,7 +19,7 @@ from environments import Faulty, Mortal, ShortIsSweet
 from helpers import assert_calibrated, needs
 from interrupted import kill_until_done, pieces, slow_run, start
 from rido import Adaptive, Estimate, RewardMoments, Schedule, Trajectories
-from rido.evaluation import collector
+from rido.evaluation import source
 from rido.evaluation.recorded import read_run
 from rido.record.database import RunFileError
 from rido.record.runfile import RunFile
@@ -248,7 +248,7 @@ def test_workers_that_a_simulator_would_ignore_are_refused(simulator, message):
 
 @pytest.mark.entropy("a run file keeps the seed that was drawn")
 def test_a_run_file_records_resumes_and_repeats(tmp_path, monkeypatch):
-    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
+    monkeypatch.setattr(source, "_PIECE_SECONDS", 1e-4)
     path = tmp_path / "run.rido"
     first = mortal(run=path)
     assert len(pieces(path)) > 5
@@ -313,7 +313,7 @@ def test_a_reopened_run_remembers_what_to_know_of_it(env, settings, said, tmp_pa
 
 def test_what_to_know_of_a_part_of_a_run_is_known_of_all(tmp_path, monkeypatch):
     """The first half was collected where rounding was not sure; the file remembers when the rest is."""
-    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
+    monkeypatch.setattr(source, "_PIECE_SECONDS", 1e-4)
     path, simulator = tmp_path / "run.rido", GymnasiumSimulator(partial(Mortal, death=0.1), act, horizon=30)
     settings = dict(budget=2000, gamma=0.95, horizon=30, seed=1, run=path)
     noted = replace(simulator.capabilities, found=Found(notes=("the machine is new",)))
@@ -351,7 +351,7 @@ def test_a_damaged_run_file_is_refused(tmp_path):
 
 
 def test_everything_before_a_fault_stays_in_the_run_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-6)
+    monkeypatch.setattr(source, "_PIECE_SECONDS", 1e-6)
     path = tmp_path / "run.rido"
     with pytest.raises(
         SimulationError, match=r"trajectory \d+ failed at step 3 \(seed \d+\): the reward is nan"
@@ -380,10 +380,10 @@ def test_others_can_watch_a_run(tmp_path):
     child.join()
     assert child.exitcode == 0
     assert counts == sorted(counts) and len(set(counts)) > 3
-    with sqlite3.connect(path) as database:
-        rows = database.execute("SELECT transitions, value, standard_error FROM progress ORDER BY round").fetchall()
+    told = read_run(path)
     value, standard_error, transitions, *_ = slow_run(path)
-    assert rows[-1] == (6000, value, standard_error) and 0 < transitions - 6000 <= 100  # of the rehearsal
+    assert told.transitions[-1] == transitions and 6000 < transitions <= 6100  # with the rehearsal
+    assert (told.estimates[-1].value, told.estimates[-1].standard_error) == (value, standard_error)
 
 
 def test_progress_shows_the_interval_that_the_result_prints(monkeypatch):

@@ -12,7 +12,7 @@ from environments import Mortal
 from helpers import assert_calibrated
 from interrupted import act, doomed_run, pieces, slow_run, start
 from rido import Adaptive, Rido, Trajectories
-from rido.evaluation import collector
+from rido.evaluation import source
 from rido.evaluation.recorded import read_run
 from rido.record.database import RunFileError
 from rido.simulators.base import trajectory_seeds
@@ -62,7 +62,7 @@ def test_parallelism_does_not_change_an_extended_run(tmp_path):
 def test_a_run_that_was_stopped_reaches_its_first_budget_before_the_next(tmp_path, monkeypatch):
     expected = [mortal(tmp_path / "undisturbed.rido", budget, num_envs=1) for budget in (300, 900)][1]
     path, original = tmp_path / "stopped.rido", GymnasiumSimulator.collect
-    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-6)
+    monkeypatch.setattr(source, "_PIECE_SECONDS", 1e-6)
     for budget, calls in ((300, 3), (900, 8), (900, 50)):  # stopped twice within the first budget, then beyond
         left = [None] * calls
 
@@ -115,7 +115,7 @@ def test_a_narrower_interval_extends_a_run(tmp_path):
         (dict(critic="fit"), dict(critic="fit", budget=600), "its critic and the resets were planned for 300"),
         (dict(strategy=Adaptive(unbiased=True)), None, "its strategy plans only once for 300 transitions"),
         (dict(strategy=Rido(beta="theory")), None, "its strategy plans only once for 300 transitions"),
-        (dict(time_budget=5.0), dict(budget=600), "its time_budget is .5.0., not .."),
+        (dict(time_budget=5.0), dict(budget=600), "its time_budget is 5.0, not None"),
         (dict(), dict(budget=600, horizon=20), "its horizon is 30, not 20"),
         (dict(), dict(budget=600, gamma=0.9), "its gamma is 0.95, not 0.9"),
     ],

@@ -63,7 +63,7 @@ def test_workers_alive_are_told_and_change_no_number(tmp_path, monkeypatch):
     assert {state["workers"] for state in seen} <= {(1, 2), (2, 2)}  # the second one may get ready too late
     assert all(began < state["written"] < time.time() and state["patience"] >= 5 for state in seen)
     assert run.state()["workers"] == (0, 2)
-    assert WORKERS not in read_run(path).configuration and read_run(path).evaluation.value == result.value
+    assert read_run(path).evaluation.value == result.value
     again = rido.evaluate(ENV, act, **SETTINGS, run=path)
     assert again.value == result.value == rido.evaluate(ENV, act, **SETTINGS).value
     assert run.state()["workers"] == (0, 2)  # nothing was left to do
@@ -73,7 +73,7 @@ def test_files_that_do_not_tell_of_workers_are_followed(tmp_path):
     path = tmp_path / "a.rido"
     rido.evaluate(ENV, act, **SETTINGS, run=path)
     assert LiveRun(path).state()["workers"] == (0, 1)
-    edit(path, ("DELETE FROM configuration WHERE name = ?", (WORKERS,)))
+    edit(path, ("DELETE FROM state WHERE name = ?", (WORKERS,)))
     state = LiveRun(path).state()
     assert state["workers"] is state["written"] is None and state["value"]
 

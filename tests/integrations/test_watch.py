@@ -108,7 +108,7 @@ def test_hostile_names_are_text_and_nothing_can_be_written(browser, tmp_path, wi
     path = tmp_path / "a.rido"
     settings = dict(gamma=0.95, horizon=20, budget=1000, seed=3, run=path)
     result = rido.evaluate(partial(Mortal, death=0.05), act, **settings)
-    update = "UPDATE configuration SET value = json_quote(?) WHERE name = ?"
+    update = "UPDATE header SET value = json_quote(?) WHERE name = ?"
     edit(path, *((update, (HOSTILE, name)) for name in ("environment", "policy")))
     before = path.read_bytes()
     with watched(browser, path) as address:

@@ -44,7 +44,7 @@ def hostile_run(run, tmp_path_factory):
     """The same run with names that are HTML."""
     path = tmp_path_factory.mktemp("hostile") / "a.rido"
     shutil.copy(run[0], path)
-    update = "UPDATE configuration SET value = json_quote(?) WHERE name = ?"
+    update = "UPDATE header SET value = json_quote(?) WHERE name = ?"
     edit(path, *((update, (HOSTILE, name)) for name in ("environment", "policy")))
     return path
 
@@ -111,7 +111,7 @@ def test_files_that_are_no_runs_are_refused(tmp_path):
 def test_a_run_without_a_finished_round_is_refused(run, tmp_path):
     path = tmp_path / "b.rido"
     shutil.copy(run[0], path)
-    edit(path, ("DELETE FROM progress",))
+    edit(path, ("DELETE FROM pieces",))
     with pytest.raises(RunFileError, match="no finished round yet"):
         read_run(path)
 

@@ -8,7 +8,7 @@ import pytest
 
 import rido
 from helpers import needs
-from rido.policies.hub import download
+from rido.policies.hub import pinned
 from rido.policies.resolve import resolve_policy, shipped_agent
 from rido.policies.untrusted import UntrustedFileError
 
@@ -39,31 +39,31 @@ def repository(tmp_path, monkeypatch):
 
 def test_the_file_named_as_the_repository_or_the_only_one(repository):
     folder = repository("sb3/ppo-Walk-v0", {"ppo-Walk-v0.zip": b"1", "other.zip": b"2", "README.md": b""})
-    assert download("hf:sb3/ppo-Walk-v0") == folder / "ppo-Walk-v0.zip"
-    assert download("hf:sb3/ppo-Walk-v0/other.zip") == folder / "other.zip"
+    assert pinned("hf:sb3/ppo-Walk-v0").path == folder / "ppo-Walk-v0.zip"
+    assert pinned("hf:sb3/ppo-Walk-v0/other.zip").path == folder / "other.zip"
     older = repository("sb3/ppo-Walk-v0", {"agents/agent.onnx": b"3"}, revision="v1")
     for revision in ("v1", COMMITS["v1"]):
-        assert download(f"hf:sb3/ppo-Walk-v0@{revision}") == older / "agents" / "agent.onnx"
-        assert download(f"hf:sb3/ppo-Walk-v0@{revision}/agents/agent.onnx") == older / "agents" / "agent.onnx"
+        assert pinned(f"hf:sb3/ppo-Walk-v0@{revision}").path == older / "agents" / "agent.onnx"
+        assert pinned(f"hf:sb3/ppo-Walk-v0@{revision}/agents/agent.onnx").path == older / "agents" / "agent.onnx"
     repository("me/two", {"a.zip": b"", "b.npz": b""})
     with pytest.raises(
         ValueError, match=r"name its file, as in hf:me/two/agent.zip, got 'hf:me/two'; agents: a.zip, b.npz"
     ):
-        download("hf:me/two")
+        pinned("hf:me/two")
     with pytest.raises(ConnectionError, match="hf:me/absent could not be downloaded"):
-        download("hf:me/absent")
+        pinned("hf:me/absent")
 
 
 @pytest.mark.parametrize("name", ["hf:", "hf:one", "hf:a/b@", "hf:a b/c"])
 def test_other_names_are_refused(name):
     with pytest.raises(ValueError, match=r"policy must be hf:org/name, hf:org/name@revision or either with /file\.zip"):
-        download(name)
+        pinned(name)
 
 
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match=r'pip install "rido\[hub\]"'):
-        download("hf:org/name")
+        pinned("hf:org/name")
 
 
 def test_an_npz_is_evaluated_by_its_name(repository):

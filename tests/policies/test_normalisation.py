@@ -165,7 +165,7 @@ def test_no_false_alarms(name, agents, tmp_path):
 
 def test_public_agents_are_warned_of_where_their_statistics_are_taken_away_and_nowhere_else(agents_dir):
     for path in sorted(agents_dir.rglob("*.zip")):
-        model = sb3_zip._load_model(path, True)
+        model = sb3_zip._load_model(path, sb3_zip._data(path), True)
         spaces = (model.observation_space, model.action_space)
         normalised = any(file.is_file() for file in sb3_zip.statistics_files(path))
         assert sb3_zip.load_agent(path, *spaces).warnings == ()

@@ -62,8 +62,9 @@ def test_errors(tmp_path, monkeypatch):
     space = gym.make("Pendulum-v1").action_space
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "onnxruntime", None)
+        (tmp_path / "agent.onnx").write_bytes(b"")
         with pytest.raises(ImportError, match=r'pip install "rido\[onnx\]"'):
-            resolve_policy("agent.onnx", observation_space=LINE, action_space=space)
+            resolve_policy(tmp_path / "agent.onnx", observation_space=LINE, action_space=space)
     with pytest.raises(ValueError, match=r"path of an existing ONNX file, got absent\.onnx"):
         resolve("absent.onnx")
     (tmp_path / "damaged.onnx").write_bytes(b"nothing")

@@ -13,8 +13,8 @@ import rido
 from helpers import needs
 from rido.policies.base import BLOCK, Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy
+from rido.policies.loaders import code_needed
 from rido.policies.resolve import resolve_policy
-from rido.policies.sb3_zip import code_needed
 from rido.policies.untrusted import UntrustedFileError, unpickle
 
 LINE = spaces.Box(-np.inf, np.inf, (3,), np.float64)
@@ -186,6 +186,7 @@ def test_importing_policies_loads_no_heavy_package():
 
 def test_a_missing_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    (tmp_path / "agent.zip").write_bytes(b"")
     with pytest.raises(ImportError, match=r'pip install "rido\[sb3\]"'):
         resolve(tmp_path / "agent.zip")
 

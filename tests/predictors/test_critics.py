@@ -14,7 +14,7 @@ from environments import Mortal
 from helpers import assert_calibrated, needs
 from interrupted import kill_until_done, slow_run
 from rido import Trajectories
-from rido.evaluation import collector
+from rido.evaluation import source
 from rido.policies.resolve import resolve_policy
 from rido.predictors.base import FunctionCritic, agent_critic, signal
 from rido.predictors.features import FeatureExtractor
@@ -411,8 +411,8 @@ class TestSoftActorCritic:
 
 @pytest.mark.parametrize("critic", [network, "fit", "auto"])
 def test_a_run_with_a_critic_resumes_with_the_same_numbers(critic, tmp_path, monkeypatch):
-    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
-    monkeypatch.setattr(collector, "_RESETS", 100)
+    monkeypatch.setattr(source, "_PIECE_SECONDS", 1e-4)
+    monkeypatch.setattr(source, "_RESETS", 100)
     path = tmp_path / "run.rido"
     settings = dict(critic=critic, seed=4, max_resets=1000, num_envs=2)
     first = mortal(run=path, **settings)

@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 
 import rido
 from rido.cli import app
-from rido.evaluation import collector
+from rido.evaluation import source
 from rido.evaluation.recorded import read_run
 from rido.record import database
 from rido.record.database import RunFileError
-from rido.record.records import WORKERS, Milestone, Piece
+from rido.record.records import WORKERS, Piece
 from rido.record.runfile import RunFile
-from runfiles import edit
+from runfiles import reopen
 
 
 def load_attacks():
@@ -59,7 +59,7 @@ KINDS["oracle"] = partial(attacks.KINDS["adaptive"], strategy=strategy_of)
 @pytest.fixture
 def quick(monkeypatch):
     """Many pieces, and no long waits for locks."""
-    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-4)
+    monkeypatch.setattr(source, "_PIECE_SECONDS", 1e-4)
     monkeypatch.setattr(database, "_PATIENCE", 0.1)
 
 
@@ -68,7 +68,7 @@ def finished(tmp_path_factory):
     """The path of a finished run in many pieces."""
     path = tmp_path_factory.mktemp("finished") / "run.rido"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collector, "_PIECE_SECONDS", 1e-4)
+        patch.setattr(source, "_PIECE_SECONDS", 1e-4)
         KINDS["adaptive"](run=path)
     return path
 
@@ -92,22 +92,46 @@ def test_a_report_says_what_the_run_said_from_the_trajectories_alone(kind, tmp_p
     result = attacks.numbers(KINDS[kind](run=path))
     told = read_run(path)
     assert attacks.numbers(told.evaluation) == result
-    edit(path, ("UPDATE progress SET degrees_of_freedom = 3, skewness = 2, trajectories = 1",))
-    again = read_run(path)
-    assert (again.estimates == told.estimates) == (kind != "own")  # such a strategy cannot be built again
-    assert attacks.numbers(again.evaluation)["trajectories"] == result["trajectories"]
+    assert told.estimates[-1] == told.evaluation.estimate
+
+
+class Cutting(rido.Uniform):
+    """A user's own strategy: half of its trajectories are cut."""
+
+    def _plan(self, left):
+        return None if self.spent else rido.Schedule(np.repeat([20, 10], self.horizon // 2))
+
+
+def test_trajectories_that_a_strategy_of_the_users_own_cut_are_told_with_a_warning(tmp_path):
+    path = tmp_path / "run.rido"
+    result = rido.evaluate(
+        attacks.Noise(), budget=800, strategy=lambda **known: Cutting(**known), run=path, **attacks.SETTINGS
+    )
+    told = read_run(path).evaluation
+    assert (told.value, told.standard_error, told.schedule) == (result.value, result.standard_error, result.schedule)
+    assert "a strategy of your own planned this run" in told.warnings[0] and not result.warnings
+    assert told.strategy == result.strategy == "cutting"
+
+
+def test_a_run_that_is_planned_otherwise_today_is_read_with_a_warning(run, monkeypatch):
+    """As after a change of the planner: the same trajectories, told together."""
+    before = read_run(run).evaluation
+    monkeypatch.setattr(rido.Adaptive, "_pilot_size", lambda self: 3)
+    found = read_run(run).evaluation
+    assert "another version of rido" in found.warnings[0] and not any("another" in one for one in before.warnings)
+    assert (found.transitions, found.trajectories, found.schedule) == (
+        before.transitions,
+        before.trajectories,
+        before.schedule,
+    )
+    assert abs(found.value - before.value) < before.standard_error
+    with pytest.raises(RunFileError, match="planned otherwise"):
+        KINDS["adaptive"](run=run)
 
 
 def test_the_warning_of_a_width_that_was_not_reached_is_in_the_report(tmp_path):
     KINDS["until"](run=tmp_path / "run.rido")
     assert any("farther than until=0.01" in warning for warning in read_run(tmp_path / "run.rido").evaluation.warnings)
-
-
-def test_numbers_that_are_unknown_stay_unknown(tmp_path):
-    milestone = Milestone(0, 10, 1, 1.0, float("inf"), float("nan"), -0.0, float("nan"), 0.0, "none", ("beware",))
-    with RunFile(tmp_path / "run.rido", {}) as file:
-        file.append_milestone(milestone)
-        assert repr(list(file.progress())) == repr([milestone]).replace("-0.0", "0.0")
 
 
 def test_damaged_files_are_refused_or_say_the_same():
@@ -122,14 +146,13 @@ def test_damaged_files_are_refused_or_say_the_same():
     [
         ("UPDATE pieces SET seconds = seconds + 1 WHERE number = 1", "piece 1"),
         ("UPDATE pieces SET round = 1 WHERE number = 0", "piece 0"),
-        ("UPDATE progress SET value = value + 1e-9", "milestone 0"),
-        ("UPDATE configuration SET name = 'Gamma' WHERE name = 'gamma'", "setting"),
-        ("UPDATE configuration SET value = '0.8' WHERE name = 'gamma'", "setting"),
-        ("DELETE FROM pieces WHERE number = (SELECT max(number) FROM pieces)", "piece"),
-        ("DELETE FROM progress WHERE round = (SELECT max(round) FROM progress)", "milestone"),
-        ("DELETE FROM configuration WHERE name = 'seed'", "setting"),
-        ("DELETE FROM seals WHERE name = 'resets'", "the seal of resets"),
-        ("DROP TABLE progress", "its list of tables"),
+        ("UPDATE header SET name = 'Gamma' WHERE name = 'gamma'", "setting"),
+        ("UPDATE header SET value = '0.8' WHERE name = 'gamma'", "setting"),
+        ("UPDATE state SET value = '[1, 2, 3]' WHERE name = 'workers'", "state"),
+        ("UPDATE decisions SET value = '5' WHERE name = 'rehearsed'", "decision 0"),
+        ("DELETE FROM pieces WHERE number = 0", "piece 0"),
+        ("DELETE FROM header WHERE name = 'seed'", "setting 'seed'"),
+        ("DROP TABLE decisions", "its list of tables"),
         ("CREATE TABLE more (name TEXT)", "its list of tables"),
     ],
 )
@@ -139,6 +162,16 @@ def test_every_row_is_protected(run, statement, where):
     for use in (read_run, lambda path: KINDS["adaptive"](run=path)):
         with pytest.raises(RunFileError, match=f"is damaged at {where}.*; restore a copy of it, or delete it"):
             use(run)
+
+
+def test_a_file_that_lacks_its_last_pieces_is_an_earlier_moment_of_the_run(run):
+    """As one that was put back from a backup."""
+    clean = read_run(run)
+    with closing(sqlite3.connect(run)) as file, file:
+        file.execute("DELETE FROM pieces WHERE number > 3")
+    earlier = read_run(run)
+    assert earlier.estimates == clean.estimates[: len(earlier.estimates)] != clean.estimates
+    assert KINDS["adaptive"](run=run).value == clean.evaluation.value
 
 
 # Recognising
@@ -218,31 +251,31 @@ def set_version(path, version, application=database.APPLICATION_ID):
 
 def test_older_files_are_upgraded_step_by_step(run, monkeypatch):
     result, steps = read_run(run).evaluation, []
-    monkeypatch.setattr(database, "FORMAT", 6)
-    monkeypatch.setattr(database, "_UPGRADES", {4: lambda file: steps.append(4), 5: lambda file: steps.append(5)})
+    monkeypatch.setattr(database, "FORMAT", 7)
+    monkeypatch.setattr(database, "_UPGRADES", {5: lambda file: steps.append(5), 6: lambda file: steps.append(6)})
     before = files(run.parent)
     assert read_run(run).evaluation.value == result.value
-    assert steps == [4, 5] and files(run.parent) == before  # reading upgrades a copy
+    assert steps == [5, 6] and files(run.parent) == before  # reading upgrades a copy
     steps.clear()
     assert KINDS["adaptive"](run=run).value == result.value
-    assert steps == [4, 5, 4, 5] and run.read_bytes()[60:64] == (6).to_bytes(4)  # its goals are read first
+    assert steps == [5, 6, 5, 6] and run.read_bytes()[60:64] == (7).to_bytes(4)  # its goals are read first
     assert KINDS["adaptive"](run=run).value == result.value and len(steps) == 4
 
 
 def test_an_upgrade_that_fails_changes_nothing(run, monkeypatch):
     def fail(file):
-        file.execute("DROP TABLE progress")
+        file.execute("DROP TABLE state")
         file.execute("SELECT * FROM missing")
 
-    monkeypatch.setattr(database, "FORMAT", 5)
-    monkeypatch.setattr(database, "_UPGRADES", {4: fail})
+    monkeypatch.setattr(database, "FORMAT", 6)
+    monkeypatch.setattr(database, "_UPGRADES", {5: fail})
     before = run.read_bytes()
     with pytest.raises(RunFileError, match="no such table: missing"):
         KINDS["adaptive"](run=run)
     assert run.read_bytes() == before
 
 
-@pytest.mark.parametrize(("version", "message"), [(5, "format 5 of a later rido.*: update rido"), (2, "is unknown")])
+@pytest.mark.parametrize(("version", "message"), [(6, "format 6 of a later rido.*: update rido"), (2, "is unknown")])
 def test_versions_that_are_not_known_are_refused(run, version, message):
     set_version(run, version)
     before = files(run.parent)
@@ -284,7 +317,7 @@ def test_a_run_that_could_not_write_resumes(cause, run, tmp_path):
 def test_a_replaced_file_is_noticed(run, tmp_path):
     copy = tmp_path / "copy"
     shutil.copy(run, copy)
-    with RunFile(run, {}) as file:
+    with reopen(run) as file:
         copy.replace(run)
         with pytest.raises(RunFileError, match="was deleted, moved or replaced while the run was going on"):
             file.set("name", 1)
@@ -292,21 +325,21 @@ def test_a_replaced_file_is_noticed(run, tmp_path):
 
 def test_a_piece_and_the_workers_alive_are_one_transaction(run):
     piece, statements, began = Piece(0, rido.Trajectories([[1.0]], [1]), 0.0), [], time.time()
-    with RunFile(run, {}) as file:
+    with reopen(run) as file:
         file._database.set_trace_callback(statements.append)
         file.append(piece, (2, 3))
         file.append_resets(7, np.zeros(2), 0.0, (2, 3))
         assert [one for one in statements if one.startswith(("BEGIN", "COMMIT"))] == ["BEGIN IMMEDIATE", "COMMIT"] * 2
         with RunFile.read(run) as told:
-            assert told.configuration[WORKERS][:2] == [2, 3]
-    with RunFile(run, {}) as file:
-        *workers, written = file.configuration[WORKERS]
+            assert told.state(WORKERS, None)[:2] == [2, 3]
+    with reopen(run) as file:
+        *workers, written = file.state(WORKERS, None)
     assert workers == [0, 3] and began <= written <= time.time()  # all were closed
 
 
 def test_two_processes_do_not_write_into_one_file(run):
     piece = Piece(0, rido.Trajectories([[1.0]], [1]), 0.0)
-    with RunFile(run, {}) as first, RunFile(run, {}) as second:
+    with reopen(run) as first, reopen(run) as second:
         first.append(piece)
         with pytest.raises(RunFileError, match="is being written by another process"):
             second.append(piece)
@@ -331,7 +364,7 @@ def test_a_run_can_be_read_where_nothing_can_be_written(run, tmp_path):
 
 def test_reading_sees_one_moment_of_a_run_that_goes_on(run):
     piece = Piece(0, rido.Trajectories([[1.0]], [1]), 0.0)
-    with RunFile(run, {}) as writer, RunFile.read(run) as reader:
+    with reopen(run) as writer, RunFile.read(run) as reader:
         pieces = sum(1 for _ in reader.pieces())
         writer.append(piece)
         assert sum(1 for _ in reader.pieces()) == pieces

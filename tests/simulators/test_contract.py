@@ -1,12 +1,22 @@
-"""What every simulator promises, run over all ways of having environments."""
+"""What every simulator promises, run over all of the package, all ways of having environments, and the docs' examples.
+
+The plain loop in sequence is the reference; everything else that runs Gymnasium's environments gives its bits.
+"""
+
+import re
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+import rido
 from environments import Mortal
-from rido.simulators import trajectory_seeds
+from helpers import needs
+from rido.core.schedule import Schedule
+from rido.simulators import BankSimulator, Request, trajectory_seeds
+from rido.simulators.base import Seeds, as_simulator
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.rehearsal import STEPS
 
@@ -27,12 +37,71 @@ def gymnasium(env, policy=weighted, **settings):
     return lambda: GymnasiumSimulator(env, policy, horizon=40, **settings)
 
 
+def alone(observation):
+    """The same policy on one observation."""
+    return int(np.asarray(observation) @ np.ones(2) > 0)
+
+
 def vector(kind, **options):
     def make():
         envs = kind([Mortal] * 5, autoreset_mode=AutoresetMode.DISABLED, **options)
         return GymnasiumSimulator(envs, weighted, horizon=40)
 
     return make
+
+
+def bank():
+    rng = np.random.default_rng(0)
+    return BankSimulator(rng.normal(size=(50, 40)), rng.integers(1, 41, 50), rng.normal(size=(50, 41, 2)))
+
+
+def documented(page, name):
+    """Returns the simulator of an example of the documentation, word for word."""
+
+    def make():
+        text = (Path(__file__).resolve().parents[2] / page).read_text(encoding="utf-8")
+        (block,) = [
+            block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if f"class {name}" in block
+        ]
+        exec(block.partition("\nresult =")[0], namespace := {"np": np, "rido": rido})
+        return as_simulator(namespace[name]())
+
+    return make
+
+
+def workers():
+    from rido.simulators.parallel.processes import WorkerSimulator
+
+    return WorkerSimulator(Mortal, weighted, horizon=40, workers=2)
+
+
+def ray():
+    needs("ray", "ray")
+    from rido.simulators.parallel.ray import RaySimulator
+
+    return RaySimulator(Mortal, weighted, horizon=40, num_actors=2)
+
+
+def envpool():
+    needs("envpool", "envpool")
+    from rido.simulators.envpool import EnvPoolSimulator
+
+    return EnvPoolSimulator("Pendulum-v1", tanh_policy, horizon=40, num_envs=5)
+
+
+def jax():
+    needs("jax", "jax")
+    from rido.jax import JaxSimulator, lqg
+
+    return JaxSimulator(lqg(), horizon=40)
+
+
+def torch():
+    needs("torch", "sb3")
+    from rido.simulators.torch import TorchSimulator
+    from simulators.test_torch import TorchPendulum, swing
+
+    return TorchSimulator(TorchPendulum(4), swing, horizon=40)
 
 
 SIMULATORS = {
@@ -45,6 +114,16 @@ SIMULATORS = {
     "environment": lambda: GymnasiumSimulator(Mortal(), weighted, horizon=40),
     "SyncVectorEnv": vector(SyncVectorEnv),
     "AsyncVectorEnv": vector(AsyncVectorEnv, context="forkserver"),
+    "one observation": gymnasium(Mortal, alone),
+    "workers": workers,
+    "Ray": ray,
+    "EnvPool": envpool,
+    "JAX": jax,
+    "torch": torch,
+    "bank": bank,
+    "documented: rollout": documented("docs/simulator.md", "Walk"),
+    "documented: collect": documented("docs/simulator.md", "ObservedWalk"),
+    "documented for contributors": documented("docs/contributing.md", "Walk"),
 }
 LENGTHS = np.array([3, 40, 1, 17, 40, 8, 8, 2, 25, 1, 33])
 SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
@@ -64,6 +143,15 @@ def rows(batch):
     ]
 
 
+def assert_same_rows(simulator, found, expected):
+    """The same bits, but for simulators in lockstep, which round differently where more rows run beside."""
+    if not simulator.capabilities.lockstep:
+        assert found == expected
+    for (ours, steps), (theirs, others) in zip(found, expected, strict=True):
+        assert steps == others
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
 def test_trajectories_come_in_the_order_asked_for(simulator):
     batch = simulator.rollout(LENGTHS, SEEDS)
     np.testing.assert_array_equal(batch.lengths, LENGTHS)
@@ -72,19 +160,22 @@ def test_trajectories_come_in_the_order_asked_for(simulator):
 
 def test_the_same_seeds_give_the_same_trajectories_alone_and_together(simulator):
     together = rows(simulator.rollout(LENGTHS, SEEDS))
-    assert rows(simulator.rollout(LENGTHS, SEEDS)) == together
+    assert rows(simulator.rollout(LENGTHS, SEEDS)) == together  # the same request, the same bits
     order = np.random.default_rng(0).permutation(LENGTHS.size)
     shuffled = rows(simulator.rollout(LENGTHS[order], [SEEDS[i] for i in order]))
-    assert shuffled == [together[i] for i in order]
+    assert_same_rows(simulator, shuffled, [together[i] for i in order])
     alone = [rows(simulator.rollout(LENGTHS[i : i + 1], SEEDS[i : i + 1]))[0] for i in range(LENGTHS.size)]
-    assert alone == together
+    assert_same_rows(simulator, alone, together)
 
 
 def test_a_shorter_trajectory_is_a_prefix_of_a_longer_one(simulator):
     long = simulator.rollout(np.full(LENGTHS.size, 40), SEEDS).rewards
     short = simulator.rollout(LENGTHS, SEEDS)
     for i, length in enumerate(LENGTHS):
-        np.testing.assert_array_equal(short.rewards[i, :length], long[i, :length])
+        if simulator.capabilities.lockstep:
+            np.testing.assert_allclose(short.rewards[i, :length], long[i, :length], rtol=1e-5, atol=1e-5)
+        else:
+            np.testing.assert_array_equal(short.rewards[i, :length], long[i, :length])
 
 
 def test_other_seeds_give_other_trajectories(simulator):
@@ -93,7 +184,74 @@ def test_other_seeds_give_other_trajectories(simulator):
     assert not np.array_equal(one.flat, other.flat) or not np.array_equal(one.steps, other.steps)
 
 
-def test_bad_requests_are_named(simulator):
+def test_what_runs_the_same_environment_gives_the_bits_of_the_plain_loop(simulator, request):
+    way = request.node.callspec.params["simulator"]
+    if way not in ("factory", "environment", "SyncVectorEnv", "AsyncVectorEnv", "workers", "Ray"):
+        pytest.skip("it runs other environments")
+    plain = GymnasiumSimulator(Mortal, alone, horizon=40, num_envs=1)
+    assert plain.policy.in_sequence
+    for wants in ("rewards", "observations"):
+        ours, theirs = (each.collect(Request(LENGTHS, SEEDS, wants=wants)) for each in (simulator, plain))
+        assert rows(ours.trajectories) == rows(theirs.trajectories)
+    np.testing.assert_array_equal(ours.observations, theirs.observations)
+    np.testing.assert_array_equal(ours.actions, theirs.actions)
+    np.testing.assert_array_equal(ours.terminated, theirs.terminated)
+
+
+def test_observations_are_those_of_the_same_trajectories(simulator):
+    able = simulator.capabilities
+    if not able.observes:
+        pytest.skip("it shows no observations")
+    seen, plain = simulator.observe(LENGTHS, SEEDS), simulator.rollout(LENGTHS, SEEDS)
+    assert_same_rows(simulator, rows(seen.trajectories), rows(plain))
+    steps = plain.steps
+    assert len(seen.observations) == (steps + 1).sum()
+    np.testing.assert_array_equal(seen.terminated[steps < LENGTHS], True)
+    if able.tells_actions:
+        assert len(seen.actions) == steps.sum()
+    firsts = np.cumsum(steps + 1) - steps - 1
+    np.testing.assert_allclose(simulator.starts(SEEDS), np.asarray(seen.observations)[firsts], rtol=1e-6)
+
+
+def test_points_decide_where_trajectories_start(simulator):
+    points = np.random.default_rng(0).random((LENGTHS.size, 64))
+    if not simulator.capabilities.takes_points:
+        if type(simulator).__module__.startswith("rido.simulators.") and simulator.capabilities.tries:
+            with pytest.raises(ValueError, match="starts='sobol' is not available"):
+                simulator.rollout(LENGTHS, SEEDS, points)
+        return
+    other = trajectory_seeds(12, 0, LENGTHS.size)
+    starts = [simulator.starts(seeds, points) for seeds in (SEEDS, other)]
+    np.testing.assert_array_equal(*starts)
+    assert not np.array_equal(starts[0], simulator.starts(SEEDS, points[::-1])) or starts[0].std(axis=0).max() == 0
+
+
+def test_a_trial_finds_nothing_where_seeds_decide(simulator):
+    if simulator.capabilities.tries:
+        found = simulator.collect(Request(None, SEEDS[:2], wants="trial")).found
+        assert found.notes == () and found.workers[0] >= 1
+
+
+def test_sums_are_those_of_the_rewards(simulator):
+    if not simulator.capabilities.summarises:
+        pytest.skip("it returns rewards only")
+    schedule, seeds = Schedule(np.linspace(30, 10, 40).astype(int)), Seeds(11, 0, 30)
+    sums = simulator.collect(Request(schedule, seeds, wants="sums")).sums.rewards
+    plain = simulator.rollout(schedule.lengths, list(seeds))
+    assert (sums.transitions, list(seeds)) == (plain.transitions, trajectory_seeds(11, 0, 30))
+
+
+def test_whoever_overrides_what_nothing_calls_is_told():
+    with pytest.raises(TypeError, match=r"Mine must override collect\(\) and not rollout\(\)"):
+
+        class Mine(GymnasiumSimulator):
+            def rollout(self, lengths, seeds):
+                return super().rollout(lengths, seeds)
+
+
+def test_bad_requests_are_named(simulator, request):
+    if request.node.callspec.params["simulator"].startswith("documented"):
+        pytest.skip("rido asks it for nothing that is wrong")
     with pytest.raises(ValueError, match="lengths must be from 1 to the horizon 40, got 41 to 41"):
         simulator.rollout(np.array([41]), [1])
     with pytest.raises(ValueError, match=r"seeds must be an integer for each of 2 trajectories, got \[1\]"):

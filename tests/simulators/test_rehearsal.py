@@ -1,5 +1,7 @@
 """What the rehearsal finds, and what it costs. Each environment here differs from a good one in one thing."""
 
+import threading
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -201,3 +203,53 @@ def test_a_comparison_refuses_a_memory_that_nothing_clears():
         rido.compare(policies.Chase, given, gamma=0.9, horizon=12, budget=600, seed=0)
     given["holds"] = policies.HoldsWithReset()
     assert not rido.compare(policies.Chase, given, gamma=0.9, horizon=12, budget=600, seed=0).warnings
+
+
+@pytest.mark.entropy("no two of their numbers are the same")
+@pytest.mark.parametrize("env", [kinds.DrawnWorld, kinds.Entropy])
+@pytest.mark.parametrize("policy", ["random", kinds.towards])
+def test_what_a_constructor_draws_without_a_seed_is_not_reproducible(env, policy):
+    """In one environment nothing else would show it: resets repeat, and no global generator is used."""
+    settings = dict(gamma=0.9, horizon=12, budget=480, seed=0)
+    first, second = (rido.evaluate(env, policy, **settings) for _ in range(2))
+    assert first.value != second.value and not first.reproducible
+    assert any("another instance of the environment gives another" in warning for warning in first.warnings)
+    assert first.transitions == 480 + 2 * STEPS
+
+
+def test_nor_is_it_in_workers():
+    result = rido.evaluate(kinds.DrawnWorld, "random", gamma=0.9, horizon=12, budget=480, seed=0, workers=2)
+    assert not result.reproducible and any("another instance" in warning for warning in result.warnings)
+
+
+class Numbered(kinds.Line):
+    """Instances have a number and a lock, which decide on nothing."""
+
+    made = 0
+
+    def setup(self):
+        type(self).made += 1
+        self.number = self.made
+
+
+class Locked(Numbered):
+    def setup(self):
+        super().setup()
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize("env", [kinds.Line, Numbered, Locked])
+def test_instances_that_act_alike_are_reproducible(env):
+    """Where attributes are the same no step is taken; where they differ, or cannot be compared, steps decide."""
+    result = rido.evaluate(env, kinds.towards, gamma=0.9, horizon=12, budget=480, seed=0)
+    assert result.reproducible and result.transitions == 480 + (0 if env is kinds.Line else 2 * STEPS)
+
+
+def test_a_function_that_returns_the_same_environment_every_time_is_left_alone():
+    """Closing it would end the run."""
+    env = kinds.Line()
+    env.close = lambda: closed.append(len(taken))
+    closed, taken, step = [], [], env.step
+    env.step = lambda action: taken.append(action) or step(action)
+    result = rido.evaluate(lambda: env, kinds.towards, gamma=0.9, horizon=12, budget=480, seed=0)
+    assert result.reproducible and set(closed) == {480} == {len(taken)}

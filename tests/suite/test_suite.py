@@ -12,9 +12,9 @@ import rido
 from environments import Mortal
 from interrupted import Choosy, act, always, doomed_run, never, slow_suite, start
 from rido.evaluation.recorded import read_run
+from rido.evaluation.source import Live
 from rido.record.database import RunFileError
 from rido.simulators.base import SimulationError
-from rido.suite.trajectory_store import TrajectoryStore
 
 TASKS = {
     "short": rido.Task(partial(Choosy, death=0.05), gamma=0.95, horizon=10, reference=(0.0, 1.0)),
@@ -29,14 +29,14 @@ def numbers(board):
 
 def simulated(run):
     """Runs something; returns its result and the transitions that were simulated for it."""
-    total, simulate = [0], TrajectoryStore._simulate
+    total, simulate = [0], Live.next
 
-    def counted(store, *arguments):
-        before = store.simulated
-        simulate(store, *arguments)
-        total[0] += store.simulated - before
+    def counted(live, request):
+        piece = simulate(live, request)
+        total[0] += piece.trajectories.transitions
+        return piece
 
-    with patch.object(TrajectoryStore, "_simulate", counted):
+    with patch.object(Live, "next", counted):
         return run(), total[0]
 
 

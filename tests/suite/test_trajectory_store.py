@@ -6,10 +6,11 @@ import pytest
 from environments import Mortal
 from interrupted import act
 from rido.evaluation.progress import Progress
-from rido.record.runfile import RunFile
+from rido.evaluation.source import Live
 from rido.simulators.base import as_simulator, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.suite.trajectory_store import TrajectoryStore
+from runfiles import new_file
 
 BAR = Progress(1, shown=False)
 
@@ -26,6 +27,10 @@ class Counting:
         return self.inner.rollout(lengths, seeds)
 
 
+def live(simulator, entropy):
+    return Live(as_simulator(simulator), entropy, horizon=20, gamma=1.0)
+
+
 def assert_same(found, expected):
     assert np.array_equal(found.flat, expected.flat) and np.array_equal(found.steps, expected.steps)
     assert np.array_equal(found.lengths, expected.lengths)
@@ -36,20 +41,20 @@ def test_whatever_was_there_the_trajectories_are_those_of_the_simulator(tmp_path
     simulator, rng, asked = Counting(death), np.random.default_rng(0), []
     for number in range(6):  # each store is a new process that finds the file of those before
         lengths, first = rng.integers(1, 21, 12), int(rng.integers(0, 8))
-        with RunFile(tmp_path / "a.rido", {"seed": 7}) as record:
-            store = TrajectoryStore(as_simulator(simulator), entropy=7, record=record)
+        with new_file(tmp_path / "a.rido") as record:
+            store = TrajectoryStore(live(simulator, 7), record=record)
             found = store.take(first, lengths, BAR)
         expected = Counting(death).rollout(lengths, trajectory_seeds(7, first, 12))
         assert_same(found, expected)
         asked.append(len(simulator.asked))
         if number == 0:
-            assert store.simulated == found.transitions and store.recorded == 0
+            assert store.recorded == 0
     assert asked[0] == 12 and asked[-1] < 6 * 12
 
 
 def test_only_what_is_missing_is_simulated():
     simulator = Counting(death=0.0)
-    store = TrajectoryStore(as_simulator(simulator), entropy=7, record=None)
+    store = TrajectoryStore(live(simulator, 7), record=None)
     store.take(0, np.array([5, 5, 5, 5]), BAR)
     store.take(0, np.array([5, 3, 1, 5]), BAR)
     assert len(simulator.asked) == 4
@@ -60,7 +65,7 @@ def test_only_what_is_missing_is_simulated():
 
 def test_a_trajectory_that_ended_early_is_known_to_any_length():
     simulator = Counting(death=0.6)
-    store = TrajectoryStore(as_simulator(simulator), entropy=1, record=None)
+    store = TrajectoryStore(live(simulator, 1), record=None)
     first = store.take(0, np.full(20, 10), BAR)
     before, ended = len(simulator.asked), first.steps < 10
     store.take(0, np.full(20, 20), BAR)

@@ -19,11 +19,11 @@ def report_command(
     from rido.comparison.compare import read_comparison
     from rido.evaluation.recorded import read_run
     from rido.plots.report import write_comparison, write_report
-    from rido.record.records import COMPARISON
+    from rido.record.header import ComparisonHeader
     from rido.record.runfile import RunFile
 
     with RunFile.read(run) as file:
-        compared = COMPARISON in file.configuration
+        compared = isinstance(file.header, ComparisonHeader)
     if compared:
         write_comparison(read_comparison(run), output)
     else:

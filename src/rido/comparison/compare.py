@@ -6,6 +6,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Required, Unpack
 
@@ -14,15 +15,16 @@ from rido.comparison.race import Race
 from rido.core import checks
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.trajectories import concatenate
-from rido.evaluation.collector import Collector
 from rido.evaluation.problem import Problem, policy_fingerprint
 from rido.evaluation.progress import Progress
+from rido.evaluation.source import EndedError, Live, Recorded, Resumed, Said, Source, Wanted, collect
 from rido.policies.files import named_policies
 from rido.record.database import RunFileError
-from rido.record.records import COMPARISON, DOUBTS, NOTES, REMARKS, Piece
+from rido.record.header import ComparisonHeader
+from rido.record.records import Piece
 from rido.record.runfile import RunFile
 from rido.simulators import factory
-from rido.simulators.base import refuse_memory
+from rido.simulators.base import refuse_components, refuse_memory
 from rido.simulators.lineup import Lineup
 from rido.simulators.options import Options
 from rido.simulators.sobol import check_seeds, refuse_without_points
@@ -30,8 +32,7 @@ from rido.simulators.sobol import check_seeds, refuse_without_points
 DECIDE = "What to decide"
 """Heading of the options of a decision."""
 
-_LOCKSTEP = "lockstep"
-_SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts", _LOCKSTEP)  # of a race, in a run file
+_SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts")  # of a race, in a run file
 
 
 @declares
@@ -102,81 +103,102 @@ def compare(
         if options["run"] is not None:
             identity = problem.fingerprints(first)
             del identity["policy_fingerprint"]
-            configuration = {
-                COMPARISON: list(named),
-                "environment": problem.name(),
+            header = ComparisonHeader(
+                names=list(named),
+                environment=problem.name(),
                 **problem.configuration(),
                 **settings,
                 **identity,
-                "policies_fingerprint": [policy_fingerprint(lineup.simulator(name)) for name in named],
-                "seed": options["seed"],
-                _LOCKSTEP: None,
-            }
-            record = RunFile(options["run"], configuration, defaults={"seed": entropy, _LOCKSTEP: race.lockstep})
-            entropy, race.lockstep = record.configuration["seed"], record.configuration.get(_LOCKSTEP, 0)
-        result, notes, doubts = _collect(race, lineup, entropy, record, options["progress"], options["stop"])
+                policies_fingerprint=[policy_fingerprint(lineup.simulator(name)) for name in named],
+                seed=options["seed"],
+            )
+            record = RunFile(options["run"], header, defaults={"seed": entropy, "lockstep": race.lockstep})
+            assert isinstance(record.header, ComparisonHeader)
+            entropy, race.lockstep = record.header.seed or 0, record.header.lockstep or 0
+        sources = _open_sources(race, lineup, entropy, record)
+        with Progress(race.budget, shown=options["progress"]) as bar:
+            result = _run_from(sources, race, bar, lineup, options["stop"])
     finally:
         if record is not None:
             record.close()
         warnings = lineup.close()
-    result = replace(result, environment=problem.name(), seed=entropy, reproducible=not notes)
-    return replace(result, notes=(*notes, *doubts, *warnings))
+    return replace(result, environment=problem.name(), seed=entropy, notes=(*result.notes, *warnings))
 
 
-def _collect(
-    race: Race,
-    lineup: Lineup,
-    entropy: int,
-    record: RunFile | None,
-    progress: bool | None,
-    stop: Callable[[Comparison], bool] | None,
-) -> tuple[Comparison, list[str], list[str]]:
-    """Runs the race; returns its result, why it may not be reproducible, and warnings about the policies."""
+def _open_sources(race: Race, lineup: Lineup, entropy: int, record: RunFile | None) -> dict[str, Source]:
+    """Returns where the trajectories of each policy come from."""
     pieces = deque(record.pieces() if record is not None else ())
-    notes: list[str] = []
-    remarks: list[str] = []
-    doubts: list[str] = []
-    for name in race.names if not pieces else ():
-        able = lineup.simulator(name).capabilities
-        doubts += [] if able.policy is None else [f"{name}: {warning}" for warning in able.policy.warnings]
-        refuse_memory(lineup.simulator(name), name)
-        if able.policy is not None and not able.policy.reproducible:
-            notes.append(f"{name} draws random numbers that the seed does not control")
-        notes += check_seeds(lineup.simulator(name), entropy, sobol=race.replicates > 0)
-    process: dict[str, Any] = dict(horizon=race.horizon, gamma=race.gamma, entropy=entropy, record=record)
-    collectors: dict[str, Collector] = {}
-    with Progress(race.budget, shown=progress) as bar:
+    fresh, sources = not pieces, dict[str, Source]()
+    for name in race.names:
+        running = lineup.simulator(name)
+        able = running.capabilities
+        refuse_components(running, "a comparison of policies")
+        refuse_memory(running, name)
+        notes = []
+        if fresh:  # a run that resumes has noted it
+            if able.policy is not None and not able.policy.reproducible:
+                notes.append(f"{name} draws random numbers that the seed does not control")
+            notes += check_seeds(running, entropy, sobol=race.replicates > 0)
+        live = Live(
+            running,
+            entropy,
+            horizon=race.horizon,
+            gamma=race.gamma,
+            replicates=race.replicates,
+            notes=notes,
+            doubts=[] if able.policy is None else [f"{name}: {warning}" for warning in able.policy.warnings],
+        )
+        sources[name] = live if record is None else Resumed(record, live, pieces)
+    return sources
+
+
+def _run_from(
+    sources: Mapping[str, Source],
+    race: Race,
+    bar: Progress,
+    lineup: Lineup | None = None,
+    stop: Callable[[Comparison], bool] | None = None,
+) -> Comparison:
+    """Runs a race until it is decided or its sources end.
+
+    Raises:
+        EndedError: a recorded race has no finished round.
+    """
+    trajectories, seconds, said, warnings = 0, 0.0, dict[str, Said](), list[str]()
+    try:
         while (asked := race.ask()) is not None:
             names, schedule = asked
-            lineup.expect(names)
-            lengths, told = schedule.lengths, {}
-            groups = race.dealt(lengths)
-            for name in names:
-                running = lineup.simulator(name)
-                if name not in collectors:
-                    collectors[name] = Collector(running, replicates=race.replicates, pieces=pieces, **process)
-                collectors[name].round = piece_round(race, name)
-                told[name], _ = collectors[name].collect(lengths, groups, bar)
-                found = collectors[name].found
-                notes, remarks = [*notes, *found.notes], [*remarks, *found.remarks]
+            if lineup is not None:
+                lineup.expect(names)
+            lengths, groups, told, pieces = schedule.lengths, race.dealt(schedule.lengths), {}, list[Piece]()
+            for place, name in enumerate(race.names):
+                if name in names:
+                    number = race.rounds * len(race.names) + place
+                    parts = collect(sources[name], Wanted(number, trajectories, lengths, groups), bar)
+                    told[name] = concatenate([part.trajectories for part in parts])
+                    said[name], pieces = sources[name].said(), [*pieces, *parts]
             race.tell(told)
-            for name in names:
-                if name not in race.racing:
-                    notes += lineup.dismiss(name)
+            trajectories += lengths.size
+            seconds += sum(piece.seconds for piece in pieces)
+            if lineup is not None:
+                warnings += [text for name in names if name not in race.racing for text in lineup.dismiss(name)]
             bar.describe(f"{race.leader} leads, {len(race.racing)} of {len(race.names)} are left")
             if stop is not None and checks.called("stop", stop, race.result()):
                 break
-    notes, remarks = list(dict.fromkeys(notes)), list(dict.fromkeys(remarks))
-    if record is not None:
-        notes, remarks = record.add_notes(notes), record.add_notes(remarks, REMARKS)
-        doubts = record.add_notes(doubts, DOUBTS)
-    seconds = sum(collector.seconds for collector in collectors.values())
-    return replace(race.result(), seconds=seconds, remarks=tuple(remarks)), notes, doubts
-
-
-def piece_round(race: Race, name: str) -> int:
-    """Returns the number under which a run file keeps the pieces of a policy in the round that is asked for."""
-    return race.rounds * len(race.names) + race.names.index(name)
+    except EndedError:
+        if race.rounds == 0:
+            raise
+    notes, doubts, remarks = (
+        dict.fromkeys(text for one in said.values() for text in texts(one))
+        for texts in (attrgetter("notes"), attrgetter("doubts"), attrgetter("remarks"))
+    )
+    return replace(
+        race.result(),
+        seconds=seconds,
+        reproducible=not notes,
+        notes=(*notes, *doubts, *warnings),
+        remarks=tuple(remarks),
+    )
 
 
 def read_comparison(path: str | Path) -> Comparison:
@@ -191,29 +213,10 @@ def read_comparison(path: str | Path) -> Comparison:
         The comparison up to the last round that was finished.
     """
     with RunFile.read(path) as file:
-        pieces, found = list(file.pieces()), file.configuration
-    names = found.get(COMPARISON)
-    if names is None:
-        raise RunFileError(f"run file {path} is of an evaluation, not of a comparison")
-    race = Race(names, **{name: found[name] for name in _SETTINGS if name in found})
-    by_round: dict[int, list[Piece]] = {}
-    for piece in pieces:
-        by_round.setdefault(piece.round, []).append(piece)
-    while (asked := race.ask()) is not None:
-        told = {name: by_round.get(piece_round(race, name), []) for name in asked[0]}
-        batches = {name: concatenate([part.trajectories for part in parts]) for name, parts in told.items() if parts}
-        if len(batches) < len(told) or any(len(batch) < asked[1].trajectories for batch in batches.values()):
-            break
-        race.tell(batches)
-    if race.rounds == 0:
-        raise RunFileError(f"run file {path} has no finished round yet")
-    notes = found.get(NOTES, [])
-    return replace(
-        race.result(),
-        environment=found["environment"],
-        seed=found["seed"],
-        reproducible=not notes,
-        seconds=sum(piece.seconds for piece in pieces),
-        notes=(*notes, *found.get(DOUBTS, [])),
-        remarks=tuple(found.get(REMARKS, [])),
-    )
+        header = file.header
+        if not isinstance(header, ComparisonHeader):
+            raise RunFileError(f"run file {path} is of an evaluation, not of a comparison")
+        race = Race(header.names, **{name: getattr(header, name) for name in _SETTINGS}, lockstep=header.lockstep or 0)
+        recorded = Recorded(file)
+        found = _run_from(dict.fromkeys(race.names, recorded), race, Progress(race.budget, shown=False))
+    return replace(found, environment=header.environment, seed=header.seed)

@@ -7,7 +7,7 @@ by ``(gamma_j / g)^t``, so that the strategy's discounting by ``g^t`` makes it `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from rido.core.moments import Moments
 from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, positions
 from rido.evaluation.returns import Returns
-from rido.record.records import COMPONENTS
+from rido.record.header import EvaluationHeader
 from rido.simulators.components import ALL, REWARD, check_names
 from rido.strategies import Strategy
 
@@ -79,11 +79,11 @@ class Components:
         return None
 
     @classmethod
-    def recorded(cls, configuration: Mapping[str, Any]) -> Components | None:
+    def recorded(cls, header: EvaluationHeader) -> Components | None:
         """Returns those of a recorded run."""
-        if not configuration.get(COMPONENTS):
+        if not header.components:
             return None
-        return cls(tuple(configuration[COMPONENTS]), tuple(configuration["discounts"]), configuration["plan_for"])
+        return cls(tuple(header.components), tuple(header.discounts), header.plan_for)
 
     def fields(self) -> dict[str, Any]:
         """Returns what an :class:`rido.Evaluation` notes of them."""
@@ -91,7 +91,7 @@ class Components:
 
     def configuration(self) -> dict[str, Any]:
         """Returns what a run file notes of them."""
-        return {COMPONENTS: list(self.names), "discounts": list(self.gammas), "plan_for": self.plan_for}
+        return {"components": list(self.names), "discounts": list(self.gammas), "plan_for": self.plan_for}
 
     @property
     def gamma(self) -> float:

@@ -15,9 +15,8 @@ from rido.evaluation.components import Components, check_gammas
 from rido.evaluation.extension import Goal, all_goals
 from rido.evaluation.loop import EvaluationTask, run_task
 from rido.evaluation.problem import Problem
-from rido.evaluation.recorded import time_spent
 from rido.evaluation.result import Evaluation
-from rido.evaluation.time_budget import TimeBudget
+from rido.evaluation.time_budget import TimeBudget, time_spent
 from rido.predictors.base import Critic
 from rido.predictors.selection import RESET_SHARE
 from rido.record.fingerprint import identify

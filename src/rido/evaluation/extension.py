@@ -6,15 +6,13 @@ is set, whenever that was given. So the numbers depend on the sequence of goals 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any
 
-from rido.core.schedule import Schedule
 from rido.record.database import RunFileError, recognise
-from rido.record.records import EXTENSIONS
+from rido.record.header import EvaluationHeader
 from rido.record.runfile import RunFile
 from rido.strategies import Strategy
 
@@ -37,10 +35,16 @@ class Goal:
         return cls(strategy.budget, strategy.options.get("until"))
 
 
-def recorded_goals(configuration: Mapping[str, Any]) -> list[Goal]:
+def recorded_goals(record: RunFile) -> list[Goal]:
     """Returns the goals of a recorded run, the first one first."""
-    first = Goal(configuration["budget"], configuration["options"].get("until"))
-    return [first, *(Goal(budget, until) for budget, until in configuration.get(EXTENSIONS, []))]
+    header = record.header
+    assert isinstance(header, EvaluationHeader)
+    goals = [Goal(header.first_budget or header.budget or 0, header.options.get("until"))]
+    for number in count(1):
+        if (goal := record.decided("goal", number)) is None:
+            return goals
+        goals.append(Goal(*goal))
+    return goals
 
 
 def all_goals(path: str | Path | None, strategy: Strategy) -> list[Goal]:
@@ -48,11 +52,11 @@ def all_goals(path: str | Path | None, strategy: Strategy) -> list[Goal]:
     goal = Goal.of(strategy)
     if path is None or recognise(Path(path)) is None:
         return [goal]
-    with RunFile.read(path) as file:
-        configuration = file.configuration
-    if configuration["time_budget"] or configuration["horizon"] != strategy.horizon:
-        return [goal]  # the file is of another run, as opening it will tell
-    goals = recorded_goals(configuration)
+    with RunFile.read(path) as record:
+        header = record.header
+        if not isinstance(header, EvaluationHeader) or header.time_budget or header.horizon != strategy.horizon:
+            return [goal]  # the file is of another run, as opening it will tell
+        goals = recorded_goals(record)
     return goals if goal == goals[-1] else [*goals, goal]
 
 
@@ -62,7 +66,7 @@ def record_goals(record: RunFile, goals: Sequence[Goal], strategy: Strategy) -> 
     Raises:
         RunFileError: The goal is less than the one before, or the run cannot be extended.
     """
-    known = len(recorded_goals(record.configuration))
+    known = len(recorded_goals(record))
     if len(goals) == known:
         return
     last, goal = goals[known - 1 :]
@@ -72,7 +76,7 @@ def record_goals(record: RunFile, goals: Sequence[Goal], strategy: Strategy) -> 
     elif (goal.until is None) != (last.until is None) or (goal.until or 0.0) > (last.until or 0.0):
         most = "None as before" if last.until is None else f"at most its {last.until:g}"
         reason = f"until must be {most}, got {goal.until}"
-    elif record.configuration["critic"] != "none":
+    elif getattr(record.header, "critic", "none") != "none":
         reason = f"its critic and the resets were planned for {last.budget:,} transitions"
     elif not strategy.extendable:
         reason = f"its strategy plans only once for {last.budget:,} transitions"
@@ -80,24 +84,4 @@ def record_goals(record: RunFile, goals: Sequence[Goal], strategy: Strategy) -> 
         raise RunFileError(
             f"run file {record.path} cannot be extended: {reason}; give another file name to start a new run"
         )
-    record.set(EXTENSIONS, [astuple(goal) for goal in goals[1:]])
-
-
-def ask_for_goals(
-    strategy: Strategy, goals: deque[Goal], ask: Callable[[Strategy], Schedule | None] = Strategy.ask
-) -> Schedule | None:
-    """Returns what to collect next; None when the last goal is reached.
-
-    Args:
-        strategy: what plans.
-        goals: those after the present one; the next one is taken out when the present one is reached.
-        ask: asks the strategy.
-    """
-    schedule = ask(strategy)
-    while schedule is None and goals:
-        goal = goals.popleft()
-        strategy.change_budget(goal.budget)
-        if goal.until is not None:
-            strategy.change_until(goal.until)
-        schedule = ask(strategy)
-    return schedule
+    record.decide("goal", lambda: astuple(goal), known)

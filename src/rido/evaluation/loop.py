@@ -8,20 +8,24 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
 from rido.evaluation.collector import Collector
 from rido.evaluation.components import Components, full_length_returns, leading_moments
-from rido.evaluation.extension import Goal, ask_for_goals, record_goals
+from rido.evaluation.extension import Goal, record_goals
 from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
-from rido.evaluation.time_budget import Pace, TimeBudget
+from rido.evaluation.source import EndedError, Live, Resumed, Source
+from rido.evaluation.time_budget import TimeBudget
 from rido.predictors.learning import Learner
 from rido.predictors.selection import RESET_SHARE, CriticChoice
-from rido.record.records import COMPONENTS, NORMALISATION, REHEARSED, REMARKS, REWARD_RANGE
+from rido.record.header import EvaluationHeader
 from rido.record.runfile import RunFile
 from rido.simulators.base import Simulator
 from rido.simulators.sobol import check_seeds
@@ -101,113 +105,134 @@ def reset_reserve(max_resets: int, reset_cost: float, budget: int) -> int:
 def run_task(
     task: EvaluationTask, simulator: Simulator, environment: str, configuration: Mapping[str, Any]
 ) -> Evaluation:
-    """Runs the loop of asking, collecting and telling, and puts the result together."""
-    strategy, timing = task.strategy, task.timing
-    acting = simulator.capabilities.policy
-    policy = "its own policy" if acting is None else acting.name
-    choice = CriticChoice.resolve(task.critic, simulator)
-    if choice.learns and choice.name == "auto" and strategy.budget < _LEARNING * strategy.horizon:
+    """Runs a task with a simulator, and goes on with its run file if there is one."""
+    able, choice = simulator.capabilities, CriticChoice.resolve(task.critic, simulator)
+    if choice.learns and choice.name == "auto" and task.strategy.budget < _LEARNING * task.strategy.horizon:
         choice = CriticChoice("auto")
-    if task.components is not None:
-        task.components.serve(strategy)
-    strategy.divide(replicated=task.sobol, cross_fitted=choice.learns)
+    strategy = begin(task, choice)
     least = strategy.least_budget
     if (choice.critic or choice.extractor) and task.reserve and task.first_budget - task.reserve < least:
         raise ValueError(
             f"budget must pay for {_LEAST_RESETS} resets at reset_cost={task.reset_cost:g} and {least} transitions of "
             f"full-length trajectories, {task.reserve + least} in all, got {task.first_budget}"
         )
-    if task.run is None:
-        return _run(task, simulator, environment, policy, choice, None)
-    described = {
-        "environment": environment,
-        "policy": policy,
-        "strategy": strategy.name,
-        "horizon": strategy.horizon,
-        "time_budget": [] if timing is None else [timing.seconds],
-        "budget": strategy.budget if timing is None else timing.budget,
-        "first_budget": None if timing is None else task.first_budget,
-        "costs": [] if timing is None else list(astuple(timing.costs)),
-        "gamma": strategy.gamma,
-        "options": strategy.options,
-        "critic": choice.name,
-        "critic_fingerprint": choice.fingerprint,
-        "starts": "sobol" if task.sobol else "random",
-        "resets": [task.max_resets, task.reset_cost] if choice.name != "none" else [],
-        **({COMPONENTS: []} if task.components is None else task.components.configuration()),
+    policy = "its own policy" if able.policy is None else able.policy.name
+    entropy = secrets.randbits(64) if task.seed is None else task.seed
+    with ExitStack() as stack:
+        record = None
+        if task.run is not None:
+            header = _header(task, choice, environment=environment, policy=policy, **configuration)
+            record = stack.enter_context(RunFile(task.run, header, defaults={"seed": entropy}))
+            record_goals(record, task.goals, strategy)
+            entropy = record.header.seed or 0
+        notes = list(able.found.notes)
+        if able.policy is not None and not able.policy.reproducible:
+            notes.insert(0, f"{policy} draws random numbers that the seed does not control")
+        if task.timing is not None:
+            notes.append("how much was collected depended on the speed of the machine, not on the seed")
+        if record is None or not record.has_pieces:  # a run that resumes has noted it
+            notes += check_seeds(simulator, entropy, sobol=task.sobol)
+        live = Live(
+            simulator,
+            entropy,
+            horizon=strategy.horizon,
+            gamma=strategy.gamma,
+            replicates=strategy.division.groups if task.sobol else 0,
+            components=task.components,
+            notes=notes,
+            doubts=[*([] if able.policy is None else able.policy.warnings), *choice.notes],
+        )
+        if record is not None and task.reward_range is not None:
+            record.set("reward_range", task.reward_range)
+        source = live if record is None else Resumed(record, live)
+        return run_from(source, task, choice, environment=environment, policy=policy, seed=entropy).evaluation
+
+
+def _header(task: EvaluationTask, choice: CriticChoice, **configuration: Any) -> EvaluationHeader:
+    """Returns what the run file is of."""
+    strategy, timing, resets = task.strategy, task.timing, choice.name != "none"
+    return EvaluationHeader(
         **configuration,
-        "seed": task.seed,
-    }
-    with RunFile(
-        task.run, described, defaults={} if task.seed is not None else {"seed": secrets.randbits(64)}
-    ) as record:
-        record_goals(record, task.goals, strategy)
-        return _run(task, simulator, environment, policy, choice, record)
+        strategy=strategy.name,
+        horizon=strategy.horizon,
+        time_budget=None if timing is None else timing.seconds,
+        budget=task.goals[0].budget if timing is None else timing.budget,
+        first_budget=None if timing is None else task.first_budget,
+        costs={} if timing is None else asdict(timing.costs),
+        gamma=strategy.gamma,
+        options=strategy.options,
+        critic=choice.name,
+        critic_fingerprint=choice.fingerprint,
+        starts="sobol" if task.sobol else "random",
+        max_resets=task.max_resets if resets else None,
+        reset_cost=task.reset_cost if resets else 0.0,
+        **({} if task.components is None else task.components.configuration()),
+        seed=task.seed,
+    )
 
 
-def _run(
+def begin(task: EvaluationTask, choice: CriticChoice, budget: int | None = None) -> Strategy:
+    """Returns the task's strategy, or one with another budget, divided as the task needs it."""
+    strategy = task.strategy
+    if budget is not None:
+        strategy = task.make(horizon=strategy.horizon, budget=budget, gamma=strategy.gamma)
+    if task.components is not None:
+        task.components.serve(strategy)
+    strategy.divide(replicated=task.sobol, cross_fitted=choice.learns)
+    return strategy
+
+
+class Outcome(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+        evaluation: the result.
+        strategy: knows what the estimate rests on.
+        history: transitions and the estimate after each round, where they were wanted.
+    """
+
+    evaluation: Evaluation
+    strategy: Strategy
+    history: list[tuple[int, Estimate]]
+
+
+def run_from(
+    source: Source,
     task: EvaluationTask,
-    simulator: Simulator,
+    choice: CriticChoice,
+    *,
     environment: str,
     policy: str,
-    choice: CriticChoice,
-    record: RunFile | None,
-) -> Evaluation:
-    """Runs a task whose run file, if there is one, is open."""
-    strategy, able = task.strategy, simulator.capabilities
-    normalisation = "" if able.policy is None else able.policy.normalisation
-    notes: list[str] = []
-    if able.policy is not None and not able.policy.reproducible:
-        notes.append(f"{policy} draws random numbers that the seed does not control")
-    notes += able.found.notes
-    if task.timing is not None:
-        notes.append("how much was collected depended on the speed of the machine, not on the seed")
-    seed = task.seed if record is None else record.configuration["seed"]
-    entropy = secrets.randbits(64) if seed is None else seed
-    if record is None or not any(True for _ in record.pieces()):  # a run that resumes has noted it
-        notes += check_seeds(simulator, entropy, sobol=task.sobol)
-    if record is not None:
-        record.set(NORMALISATION, normalisation)
-        notes = record.add_notes(notes)
-        record.add_notes(able.found.remarks, REMARKS)
-    reproducible = not notes
-    notes += [*([] if able.policy is None else able.policy.warnings), *choice.notes]
-    collector = Collector(
-        simulator,
-        horizon=strategy.horizon,
-        gamma=strategy.gamma,
-        entropy=entropy,
-        record=record,
-        summing=task.summing,
-        notes=notes,
-        reward_range=task.reward_range,
-        replicates=strategy.division.groups if task.sobol else 0,
-        components=task.components,
-    )
+    seed: int,
+    wants_history: bool = False,
+) -> Outcome:
+    """Runs a task until its budget is spent or its source ends.
+
+    Args:
+        source: where trajectories come from.
+        task: the task, whose strategy is divided.
+        choice: the critic.
+        environment: name of the environment.
+        policy: name of the policy.
+        seed: what all randomness comes from.
+        wants_history: whether the estimate after each round is wanted.
+
+    Raises:
+        EndedError: a recorded run has no finished round.
+    """
     planning = -time.perf_counter()
+    history: list[tuple[int, Estimate]] | None = [] if wants_history else None
     with Progress(task.goals[-1].budget, shown=task.progress) as bar:
-        strategy = _spend(task, choice, collector, bar)
-    if late := [note for note in collector.notes if note not in notes]:
-        reproducible = False
-        notes += late if record is None else [note for note in record.add_notes(late) if note not in notes]
-    remarks, rehearsed = list(collector.found.remarks), collector.found.rehearsed
-    if record is not None:
-        rehearsed = int(record.get_or_set(REHEARSED, rehearsed))
-        remarks = record.add_notes(remarks, REMARKS)
+        collector = Collector(source, bar=bar, reward_range=task.reward_range, components=task.components)
+        strategy, complete = _spend(task, choice, collector, bar, history)
     estimate, guaranteed = strategy.estimate(), None
     if task.reward_range is not None:
         guaranteed = strategy.guaranteed_interval(task.reward_range)
-        if record is not None:
-            record.set(REWARD_RANGE, task.reward_range)
     if collector.critic is not None:
-        most = task.affordable_resets
-        if task.timing is not None and task.timing.costs.per_reset > 0:
-            left = max(0.0, task.timing.ends - time.monotonic())
-            most = max(_LEAST_RESETS, min(most, int(left / task.timing.costs.per_reset)))
-            most = collector.get_or_set("resets", most)
-        collector.reset(estimate.standard_error, share=RESET_SHARE, most=most)
-        estimate = estimate.plus(collector.starts)
-        collector.record_round(estimate, (*strategy.warnings(), *width_warnings(task.until, estimate)))
+        complete = complete and _reset(task, collector, estimate.standard_error)
+        estimate = _with_starts(estimate, collector)
+        if history:
+            history[-1] = (history[-1][0], estimate)
     plain = leading_moments(strategy.reward_moments(), task.components)
     joint, returns = None, None
     if collector.critic is None and not task.sobol and not task.summing:
@@ -215,23 +240,29 @@ def _run(
     if task.components is not None:
         joint = task.components.joint(strategy.joint(), estimate)
         estimate = joint.estimates[task.components.leading]
+    said = source.said()
+    before = task.measured + said.rehearsed
     planning += time.perf_counter()
-    return Evaluation(
+    evaluation = Evaluation(
         estimate=estimate,
-        transitions=task.measured + rehearsed + collector.transitions + math.ceil(collector.resets * task.reset_cost),
+        transitions=before + collector.transitions + math.ceil(collector.resets * task.reset_cost),
         trajectories=collector.trajectories,
         **uniform_transitions(plain, estimate),
         strategy=strategy.name,
         starts="sobol" if task.sobol else "random",
         environment=environment,
         policy=policy,
-        normalisation=normalisation,
-        seed=entropy,
-        reproducible=reproducible,
+        normalisation=said.normalisation,
+        seed=seed,
+        reproducible=not said.notes,
         seconds=collector.seconds,
         planning_seconds=max(0.0, planning - collector.busy_seconds),
-        warnings=(*notes, *strategy.warnings(), *width_warnings(task.until, estimate)),
-        remarks=tuple(remarks),
+        warnings=(
+            *dict.fromkeys([*said.notes, *said.doubts]),
+            *strategy.warnings(),
+            *(width_warnings(task.until, estimate) if complete else ()),
+        ),
+        remarks=tuple(said.remarks),
         critic="none" if collector.critic is None else collector.critic.name,
         critic_gain=math.nan if collector.critic is None else critic_gain(plain, estimate.standard_error),
         resets=collector.resets,
@@ -242,50 +273,95 @@ def _run(
         full_length=returns,
         **({} if task.components is None else task.components.fields()),
     )
+    return Outcome(evaluation, strategy, [(before + transitions, one) for transitions, one in history or ()])
 
 
-def _spend(task: EvaluationTask, choice: CriticChoice, collector: Collector, bar: Progress) -> Strategy:
-    """Spends the budget; returns the strategy that knows what the estimate rests on."""
-    strategy, spent = task.strategy, 0
+def _spend(
+    task: EvaluationTask,
+    choice: CriticChoice,
+    collector: Collector,
+    bar: Progress,
+    history: list[tuple[int, Estimate]] | None,
+) -> tuple[Strategy, bool]:
+    """Spends the budget; returns the strategy that knows what the estimate rests on, and whether it has all it wants.
+
+    Where a recorded run ends before, the round that it did not finish is left out.
+    """
+    strategy, spent, learner = task.strategy, 0, None
     if task.reserve and (choice.critic is not None or choice.learns):
-        strategy = task.make(horizon=strategy.horizon, budget=strategy.budget - task.reserve, gamma=strategy.gamma)
-        strategy.divide(replicated=task.sobol, cross_fitted=choice.learns)
+        strategy = begin(task, choice, strategy.budget - task.reserve)
     collector.critic = choice.critic
-    learner = None
-    if choice.extractor is not None:
-        resets = collector.begin_learning(choice.extractor, resets=task.affordable_resets)
-        learner = make_learner(choice, strategy, resets)
-    pace, goals = Pace(task.timing, strategy.horizon, collector, task.reserve), deque(task.goals[1:])
-    while (schedule := ask_for_goals(strategy, goals, pace.ask)) is not None:
-        if collector.summing:
-            parts = strategy.parts
-            sums = [collector.summarise(part, strategy.budget // len(parts), bar) for part in parts]
-            signals = [signal for _, signal in sums if signal is not None]
-            strategy.tell([rewards for rewards, _ in sums], signal=signals or None)
-        else:
-            _check_memory(schedule, 1 if task.components is None else len(task.components.labels))
-            (lengths, groups), left = strategy.planned, strategy.budget - strategy.spent
-            if learner is not None and choice.extractor is not None:
-                sample = collector.observe(lengths, groups, choice.extractor, bar, left)
-                learner.add(sample, groups[: len(sample.trajectories)])
-                strategy.tell(sample.trajectories, signal=learner.learn(), same_means=learner.same_critics)
-                collector.use(learner)
+    try:
+        if choice.extractor is not None:
+            resets = collector.begin_learning(choice.extractor, resets=task.affordable_resets)
+            learner = _make_learner(choice, strategy, resets)
+        goals = deque(task.goals[1:])
+        while (schedule := _ask(task, strategy, collector, goals)) is not None:
+            if task.summing:
+                parts = strategy.parts
+                sums = [collector.summarise(part, strategy.budget // len(parts)) for part in parts]
+                signals = [signal for _, signal in sums if signal is not None]
+                strategy.tell([rewards for rewards, _ in sums], signal=signals or None)
             else:
-                rewards, signal = collector.collect(lengths, groups, bar, left)
-                strategy.tell(rewards, signal=signal)
-        if strategy.spent > spent:
-            spent = strategy.spent
-            if bar.shown or collector.records:
-                estimate = strategy.estimate()
-                if collector.starts.size > 1:
-                    estimate = estimate.plus(collector.starts)
-                bar.show(estimate)
-                collector.record_round(estimate, strategy.warnings())
+                _check_memory(schedule, 1 if task.components is None else len(task.components.labels))
+                lengths, groups = strategy.planned
+                room = strategy.budget - strategy.spent
+                if learner is not None and choice.extractor is not None:
+                    sample = collector.observe(lengths, groups, choice.extractor, room=room)
+                    learner.add(sample, groups[: len(sample.trajectories)])
+                    strategy.tell(sample.trajectories, signal=learner.learn(), same_means=learner.same_critics)
+                    collector.use(learner)
+                else:
+                    rewards, signal = collector.collect(lengths, groups, room=room)
+                    strategy.tell(rewards, signal=signal)
+            if strategy.spent > spent:
+                spent = strategy.spent
+                if bar.shown or history is not None:
+                    estimate = _with_starts(strategy.estimate(), collector)
+                    bar.show(estimate)
+                    if history is not None:
+                        history.append((collector.transitions, estimate))
             collector.round += 1
-    return strategy
+    except EndedError:
+        if not collector.round:
+            raise
+        return strategy, False
+    return strategy, True
 
 
-def make_learner(choice: CriticChoice, strategy: Strategy, resets: float) -> Learner:
+def _ask(task: EvaluationTask, strategy: Strategy, collector: Collector, goals: deque[Goal]) -> Schedule | None:
+    """Returns what to collect next; None when time is over or the last goal is reached."""
+    if (timing := task.timing) is not None:
+        known = partial(timing.next_budget, strategy, collector, task.reserve)
+        strategy.change_budget(collector.source.decide("budget", known, collector.round))
+    schedule = strategy.ask()
+    while schedule is None and goals:
+        goal = goals.popleft()
+        strategy.change_budget(goal.budget)
+        if goal.until is not None:
+            strategy.change_until(goal.until)
+        schedule = strategy.ask()
+    return schedule
+
+
+def _reset(task: EvaluationTask, collector: Collector, error: float) -> bool:
+    """Resets for the critic's expectation over starts; returns whether the source had all of it."""
+    most = task.affordable_resets
+    if task.timing is not None:
+        most = int(max(_LEAST_RESETS, min(most, task.timing.affordable_resets())))
+    try:
+        collector.reset(error, share=RESET_SHARE, most=most)
+    except EndedError:
+        return False
+    return True
+
+
+def _with_starts(estimate: Estimate, collector: Collector) -> Estimate:
+    """Returns the estimate of residuals with the critic's mean over starts, where there is a critic."""
+    return estimate.plus(collector.starts) if collector.starts.size > 1 else estimate
+
+
+def _make_learner(choice: CriticChoice, strategy: Strategy, resets: float) -> Learner:
     """Returns what learns the critics of a strategy's teams."""
     assert choice.extractor is not None
     return Learner(

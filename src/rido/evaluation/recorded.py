@@ -3,44 +3,39 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.core.estimate import Estimate
-from rido.core.guarantee import guaranteed_interval
-from rido.core.joint import JointEstimate
-from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
-from rido.core.trajectories import concatenate
-from rido.evaluation.components import Components, full_length_returns, leading_moments
+from rido.core.trajectories import count_reached
+from rido.evaluation.components import Components
 from rido.evaluation.extension import recorded_goals
-from rido.evaluation.replay import replay
-from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
-from rido.evaluation.time_budget import Costs, TimeSpent
-from rido.predictors.selection import RESET_SHARE
-from rido.record.database import RunFileError, recognise
-from rido.record.records import (
-    ADVANTAGES,
-    AGENT_DISCOUNT,
-    COMPARISON,
-    FITTED_CRITIC,
-    INDEPENDENT_STARTS,
-    NORMALISATION,
-    NOTES,
-    REHEARSED,
-    REMARKS,
-    REWARD_RANGE,
-    SOBOL_RESETS,
-    SUITE_TASK,
-    WORKERS,
-)
+from rido.evaluation.loop import EvaluationTask, begin, run_from
+from rido.evaluation.result import Evaluation
+from rido.evaluation.source import EndedError, OtherPlanError, Recorded
+from rido.evaluation.time_budget import Clock, Costs, TimeBudget
+from rido.policies.base import ValueFunction
+from rido.predictors.base import AgentCritic
+from rido.predictors.features import FeatureExtractor
+from rido.predictors.selection import RESET_SHARE, CriticChoice
+from rido.record.database import RunFileError
+from rido.record.header import EvaluationHeader
+from rido.record.records import Piece
 from rido.record.runfile import RunFile
-from rido.strategies.diagnostics import width_warnings
+from rido.strategies import Oracle, Strategy
+from rido.strategies.base import Order
+from rido.strategies.division import Division
+from rido.strategies.names import STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -63,20 +58,46 @@ class RecordedRun:
     configuration: dict[str, Any]
 
 
-def time_spent(path: str | Path | None) -> TimeSpent:
-    """Returns what the run in this file, if there is one, has spent of its time budget."""
-    if path is None or recognise(Path(path)) is None:
-        return TimeSpent()
-    with RunFile.read(path) as file:
-        seconds, costs = sum(piece.seconds for piece in file.pieces()), file.configuration.get("costs")
-        return TimeSpent(seconds, Costs(*costs) if costs else None, file.configuration.get("first_budget"))
+class Followed(Strategy):
+    """Asks for the trajectories of a file, whoever planned them, and estimates from all of them together.
+
+    Args:
+        batches: lengths of the trajectories of each round.
+        **settings: horizon, budget and gamma.
+    """
+
+    def __init__(self, *, batches: Sequence[NDArray[np.int64]], **settings: Any) -> None:
+        self._batches = deque(batches)
+        self._cut = any(lengths.min() < settings["horizon"] for lengths in batches)
+        super().__init__(**settings)
+        self.change_budget(checks.MOST_TRANSITIONS)  # to the end of the file
+
+    def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
+        self._told_apart = replicated or cross_fitted  # starts as good as independent ones: the error is no smaller
+        return super()._division(replicated=False, cross_fitted=cross_fitted)
+
+    def _plan(self, left: int) -> Schedule | None:
+        if not self._batches:
+            return None
+        self._lengths = self._batches.popleft()
+        return Schedule(count_reached(self._lengths, self.horizon))
+
+    @property
+    def planned(self) -> Order:
+        return self._lengths, self._groups_of(self._lengths, self._parts)
+
+    def warnings(self) -> tuple[str, ...]:
+        if not (self._cut or self._told_apart):
+            return super().warnings()
+        note = "another version of rido or a strategy of your own planned this run: the value is the mean of all its "
+        return (f"{note}trajectories, which may not be the value that the run returned", *super().warnings())
 
 
 def read_run(path: str | Path) -> RecordedRun:
     """Reads a run file; one that is being written is fine too.
 
-    All numbers are computed again from the recorded trajectories. Only where a strategy of the user's own planned the
-    run, its estimates are those that were recorded.
+    All numbers are computed again from the recorded trajectories, by the loop that made them. Where a strategy of the
+    user's own or another version of rido planned the run, they are those of all trajectories together, with a warning.
 
     Args:
         path: the file that ``evaluate(run=...)`` wrote.
@@ -85,108 +106,84 @@ def read_run(path: str | Path) -> RecordedRun:
         What the file tells.
     """
     with RunFile.read(path) as file:
-        if COMPARISON in file.configuration:
-            raise RunFileError(f"run file {path} is of a comparison, not of an evaluation")
-        if SUITE_TASK in file.configuration:
-            raise RunFileError(f"run file {path} is of a suite: rido suite writes a report of each of its runs")
-        milestones = list(file.progress())
-        finished = {milestone.round for milestone in milestones}
-        pieces = [piece for piece in file.pieces() if piece.round in finished]
-        resets = list(file.resets())
-        configuration = file.configuration
-    if not milestones:
-        raise RunFileError(f"run file {path} has no finished round yet")
-    rounds = [[piece for piece in pieces if piece.round == milestone.round] for milestone in milestones]
-    taken = accumulate(sum(piece.trajectories.transitions for piece in parts) for parts in rounds)
-    if [milestone.transitions for milestone in milestones] != list(taken):
-        raise RunFileError(f"run file {path} lacks trajectories of its finished rounds; resume the run first")
-    components = Components.recorded(configuration)
-    if components is not None:
-        rounds = [
-            [replace(piece, trajectories=components.columns(piece.trajectories)) for piece in parts] for parts in rounds
+        header, pieces = file.header, list(file.pieces())
+        if not isinstance(header, EvaluationHeader):
+            what = "a comparison, not of an evaluation"
+            if header.kind == "suite":
+                what = "a suite: rido suite writes a report of each of its runs"
+            raise RunFileError(f"run file {path} is of {what}")
+        if not pieces:
+            raise EndedError(file.path)
+        known: dict[str, type[Strategy]] = {**STRATEGIES, "oracle": Oracle}
+        kind = known.get(header.strategy)
+        try:
+            if kind is not None:
+                return _read(file, header, pieces, partial(kind, **header.options))
+        except (TypeError, ValueError) as error:  # settings, or a plan, of another version
+            if isinstance(error, RunFileError) and not isinstance(error, OtherPlanError):
+                raise
+        batches = [
+            np.concatenate([piece.trajectories.lengths for piece in parts])
+            for _, parts in groupby(pieces, key=lambda piece: piece.round)
         ]
-    replayed, complete, strategy = replay(configuration, milestones, rounds, [starts for starts, _ in resets])
-    plain = RewardMoments(configuration["horizon"], gamma=configuration["gamma"])
-    for name in (FITTED_CRITIC, AGENT_DISCOUNT, ADVANTAGES, INDEPENDENT_STARTS, SOBOL_RESETS, WORKERS):
-        configuration.pop(name, None)
-    notes, remarks = configuration.pop(NOTES, []), configuration.pop(REMARKS, [])
-    normalisation, rehearsed = configuration.pop(NORMALISATION, ""), configuration.pop(REHEARSED, 0)
-    edges = configuration.pop(REWARD_RANGE, None)
-    reward_range = None if edges is None else (edges[0], edges[1])
-    before = rehearsed + (configuration["costs"][2] if configuration["costs"] else 0)
-    estimates: dict[int, Estimate] = {}  # by transitions: the last round may only have taken resets
-    for milestone, estimate, parts in zip(milestones, replayed, rounds, strict=True):
-        for piece in parts:
-            plain.update(piece.trajectories)
-        estimates[before + plain.transitions] = estimate or Estimate(
-            value=milestone.value,
-            standard_error=milestone.standard_error,
-            degrees_of_freedom=milestone.degrees_of_freedom,
-            schedule=Schedule(plain.counts),
-            gamma=plain.gamma,
-            early_ends=plain.transitions < plain.counts.sum(),
-            skewness=milestone.skewness,
-            effective_trajectories=milestone.effective_trajectories,
-            largest_contribution=milestone.largest_contribution,
-        )
-    last = estimates[before + plain.transitions]
-    guaranteed = None
-    if reward_range is not None:
-        guaranteed = guaranteed_interval(
-            [concatenate([piece.trajectories for piece in parts]) for parts in rounds if parts],
-            horizon=plain.horizon,
-            gamma=plain.gamma,
-            reward_range=reward_range,
-            budget=configuration["first_budget"] or configuration["budget"],
-        )
-    learned, leading = plain if strategy is None else strategy.moments, leading_moments(plain, components)
-    joint, returns = None, None
-    if components is not None and (strategy is not None or configuration["starts"] == "random"):
-        known = JointEstimate.from_teams([[plain]]) if strategy is None else strategy.joint()
-        joint = components.joint(known, last)
-        last = joint.estimates[components.leading]
-    reset_count = sum(starts.size for starts, _ in resets)
-    reset_cost = configuration["resets"][1] if reset_count else 0
-    critic = milestone.critic
-    if critic == "none" and configuration["starts"] == "random":
-        batches = [piece.trajectories for parts in rounds for piece in parts]
-        returns = full_length_returns(batches, plain.horizon, plain.gamma, components)
-    warnings = milestone.warnings
-    if complete and critic == "none":  # with a critic, the last milestone has this warning
-        until = recorded_goals(configuration)[-1].until
-        if until is not None and configuration["critic"] != "none":  # kept narrower for resets that were not taken
-            until /= math.sqrt(1 - RESET_SHARE)
-        warnings += width_warnings(until, last)
-    evaluation = Evaluation(
-        estimate=last,
-        transitions=before + plain.transitions + math.ceil(reset_count * reset_cost),
-        trajectories=sum(len(piece.trajectories) for piece in pieces),
-        **uniform_transitions(leading, last),
-        strategy=configuration["strategy"],
-        starts=configuration["starts"],
-        environment=configuration["environment"],
-        policy=configuration["policy"],
-        normalisation=normalisation,
-        seed=configuration["seed"],
-        reproducible=not notes,
-        seconds=sum(piece.seconds for piece in pieces),
-        planning_seconds=math.nan,
-        warnings=warnings,
-        remarks=tuple(remarks),
+        return _read(file, header, pieces, partial(Followed, batches=batches))
+
+
+def _read(
+    file: RunFile, header: EvaluationHeader, pieces: Sequence[Piece], make: Callable[..., Strategy]
+) -> RecordedRun:
+    """Runs the loop on the pieces of a file.
+
+    Args:
+        file: the run file.
+        header: its header.
+        pieces: its pieces.
+        make: makes the strategy.
+    """
+    goals, edges = recorded_goals(file), file.state("reward_range", None)
+    critic, choice = None, CriticChoice(header.critic)
+    if pieces[0].features is not None:
+        discount, critic = file.decided("agent discount"), header.critic
+        agent = None if discount is None else AgentCritic(ValueFunction(np.asarray, discount))
+        choice = replace(choice, extractor=FeatureExtractor(None, agent))
+    elif pieces[0].signal is not None:
+        critic, given = header.critic, AgentCritic(ValueFunction(np.asarray, 1.0))  # its values are recorded
+        given.name = header.critic
+        choice = replace(choice, critic=given)
+    until = goals[-1].until
+    if until is not None and header.critic != "none":  # kept narrower for resets
+        until /= math.sqrt(1 - RESET_SHARE)
+    timing = None
+    if header.costs:
+        clock = Clock(0.0, header.horizon)
+        timing = TimeBudget(header.time_budget or 0.0, Costs(**header.costs), clock, 0.0, None, header.first_budget)
+    strategy = make(horizon=header.horizon, budget=goals[0].budget, gamma=header.gamma)
+    task = EvaluationTask(
+        make=make,
+        strategy=strategy,
+        goals=tuple(goals),
         critic=critic,
-        critic_gain=math.nan if critic == "none" else critic_gain(plain, last.standard_error),
-        resets=reset_count,
-        reset_seconds=sum(seconds for _, seconds in resets),
-        reward_range=reward_range,
-        guaranteed_interval=guaranteed,
-        joint=joint,
-        full_length=returns,
-        **(components.fields() if components is not None and joint is not None else {}),
+        sobol=header.starts == "sobol",
+        summing=False,
+        max_resets=header.max_resets or 0,
+        reset_cost=header.reset_cost,
+        first_budget=goals[0].budget,
+        until=until,
+        reward_range=None if edges is None else (edges[0], edges[1]),
+        seed=header.seed,
+        run=None,
+        progress=False,
+        timing=timing,
+        components=Components.recorded(header),
     )
+    begin(task, choice)
+    names: dict[str, Any] = dict(environment=header.environment, policy=header.policy, seed=header.seed)
+    found = run_from(Recorded(file, deque(pieces)), task, choice, **names, wants_history=True)
+    moments = found.strategy.moments
     return RecordedRun(
-        evaluation=evaluation,
-        transitions=tuple(estimates),
-        estimates=tuple(estimates.values()),
-        weights=learned.weights() if learned.counts[-1] > 1 else np.zeros(0),
-        configuration=configuration,
+        evaluation=replace(found.evaluation, strategy=header.strategy, planning_seconds=math.nan),
+        transitions=tuple(transitions for transitions, _ in found.history),
+        estimates=tuple(estimate for _, estimate in found.history),
+        weights=moments.weights() if moments.counts[-1] > 1 else np.zeros(0),
+        configuration=header.settings(),
     )

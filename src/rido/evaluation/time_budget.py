@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from rido.core import checks
-from rido.core.schedule import Schedule
 from rido.evaluation.collector import Collector
+from rido.record.database import recognise
+from rido.record.header import EvaluationHeader
+from rido.record.runfile import RunFile
 from rido.simulators.base import Simulator, trajectory_seeds
 from rido.strategies import Strategy
 
@@ -156,6 +160,17 @@ class TimeSpent:
     first_budget: int | None = None
 
 
+def time_spent(path: str | Path | None) -> TimeSpent:
+    """Returns what the run in this file, if there is one, has spent of its time budget."""
+    if path is None or recognise(Path(path)) is None:
+        return TimeSpent()
+    with RunFile.read(path) as file:
+        header, seconds = file.header, sum(piece.seconds for piece in file.pieces())
+    if not isinstance(header, EvaluationHeader):
+        return TimeSpent(seconds)
+    return TimeSpent(seconds, Costs(**header.costs) if header.costs else None, header.first_budget)
+
+
 @dataclass(frozen=True)
 class TimeBudget:
     """How much time there is, and what it pays for.
@@ -226,39 +241,26 @@ class TimeBudget:
             )
         return affordable if self.most is None else min(affordable, self.most)
 
+    def next_budget(self, strategy: Strategy, collector: Collector, reserve: int) -> int:
+        """Returns the transitions that the strategy may have spent after its next plan.
 
-class Pace:
-    """Asks a strategy for what the time budget pays for, if there is one.
+        Args:
+            strategy: what plans.
+            collector: says what was collected, and how fast.
+            reserve: transitions that are kept for resets.
+        """
+        taken, seconds = collector.latest
+        rate = taken / seconds if seconds > 0 else self.costs.rate(strategy.horizon)
+        if collector.round == 1:  # what follows the pilot may be much shorter trajectories, at a rate not seen yet
+            rate = min(rate, self.costs.rate(1))
+        budget = self.clock.budget(strategy.spent, rate)
+        if strategy.spent == 0:  # without two full trajectories there is no estimate, even if fitting took the time
+            budget = max(budget, 2 * strategy.horizon)
+        if self.most is not None:
+            budget = min(budget, self.most - reserve - collector.transitions + strategy.spent)
+        return budget
 
-    Args:
-        timing: the time budget.
-        horizon: number of time steps.
-        collector: says what was collected, and how fast.
-        reserve: transitions that are kept for resets.
-    """
-
-    def __init__(self, timing: TimeBudget | None, horizon: int, collector: Collector, reserve: int) -> None:
-        self._timing = timing
-        self._collector = collector
-        self._reserve = reserve
-        self._before = (0, 0.0)
-        self._plans = 0
-        self._rate = 0.0 if timing is None else timing.costs.rate(horizon)
-
-    def ask(self, strategy: Strategy) -> Schedule | None:
-        """Returns what to collect next; None when time or transitions are spent."""
-        if self._timing is not None:
-            now = (self._collector.transitions, self._collector.seconds)
-            if now[1] > self._before[1]:
-                self._rate = (now[0] - self._before[0]) / (now[1] - self._before[1])
-            self._before = now
-            # What follows the pilot may be much shorter trajectories, at a rate that was not seen yet.
-            rate = min(self._rate, self._timing.costs.rate(1)) if self._plans == 1 else self._rate
-            self._plans += 1
-            budget = self._timing.clock.budget(strategy.spent, rate)
-            if strategy.spent == 0:  # without two full trajectories there is no estimate, even if fitting took the time
-                budget = max(budget, 2 * strategy.horizon)
-            if self._timing.most is not None:  # with what a critic was fitted on
-                budget = min(budget, self._timing.most - self._reserve - now[0] + strategy.spent)
-            strategy.change_budget(self._collector.get_or_set("budget", budget))
-        return strategy.ask()
+    def affordable_resets(self) -> float:
+        """Returns the resets that the rest of the time pays for."""
+        left = max(0.0, self.ends - time.monotonic())
+        return left / self.costs.per_reset if self.costs.per_reset > 0 else math.inf

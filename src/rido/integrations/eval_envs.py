@@ -140,28 +140,27 @@ class EvalEnvs:
         self._render = render
         # VecMonitor counts what the wrappers of an environment return; Monitor counts what lies below them.
         self._monitored = not (isinstance(eval_env, sb3.VecEnv) and sb3.is_vecenv_wrapped(eval_env, sb3.VecMonitor))
-        self.name = environment_name(eval_env)
-        self.probed = False
-        if isinstance(eval_env, SyncVectorEnv):
-            self._rows = list(eval_env.envs)
-        elif isinstance(eval_env, str | VectorEnv):
-            self.horizon = resolve_horizon(eval_env, horizon, gamma)
-            spec = find_spec(eval_env) if isinstance(eval_env, str) else None
-            if spec is not None and (spec.max_episode_steps or spec.vector_entry_point is None):
-                options: dict[str, Any] = {"render_mode": "human"} if render else {}
-                options |= {"max_episode_steps": self.horizon, "disable_env_checker": True}
-                self._make = partial(gym.make, spec.id, **options)
-            return
-        elif isinstance(eval_env, sb3.VecEnv):
-            self._rows = _translated(eval_env)
-        elif isinstance(eval_env, gym.Env):
-            self._rows = [eval_env]
-        elif callable(eval_env):
-            self._make = eval_env
-        else:
-            raise ValueError(
-                f"eval_env must be an id, a function, an environment or a VecEnv, got {checks.shown(eval_env)}"
-            )
+        self.name, self.probed = environment_name(eval_env), False
+        match eval_env:
+            case SyncVectorEnv():
+                self._rows = list(eval_env.envs)
+            case str() | VectorEnv():
+                self.horizon = resolve_horizon(eval_env, horizon, gamma)
+                spec = find_spec(eval_env) if isinstance(eval_env, str) else None
+                if spec is not None and (spec.max_episode_steps or spec.vector_entry_point is None):
+                    options: dict[str, Any] = {"render_mode": "human"} if render else {}
+                    options |= {"max_episode_steps": self.horizon, "disable_env_checker": True}
+                    self._make = partial(gym.make, spec.id, **options)
+                return
+            case sb3.VecEnv():
+                self._rows = _translated(eval_env)
+            case gym.Env():
+                self._rows = [eval_env]
+            case _ if callable(eval_env):
+                self._make = eval_env
+            case _:
+                kinds = "an id, a function, an environment or a VecEnv"
+                raise ValueError(f"eval_env must be {kinds}, got {checks.shown(eval_env)}")
         first = self._rows[0] if self._make is None else self._make()
         if not isinstance(first, gym.Env):
             raise ValueError(f"eval_env must make a gymnasium.Env when it is called, got {checks.shown(first)}")

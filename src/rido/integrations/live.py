@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from rido.comparison.compare import read_comparison
 from rido.core.digits import plain, with_interval
 from rido.core.estimate import Estimate
 from rido.core.reward_moments import RewardMoments
-from rido.core.schedule import Schedule
-from rido.core.trajectories import count_reached
+from rido.evaluation.extension import recorded_goals
+from rido.evaluation.recorded import read_run
+from rido.evaluation.source import EndedError
 from rido.record.database import RunFileError
 from rido.record.following import Follower
-from rido.record.records import COMPARISON, REHEARSED, SUITE_TASK
+from rido.record.header import ComparisonHeader, EvaluationHeader, SuiteHeader
 from rido.record.runfile import RunFile
 
 _POINTS = 200  # of a picture
@@ -29,8 +31,8 @@ _PATIENCE = 5.0  # seconds without anything written after which nobody knows whe
 class LiveRun:
     """Follows the file of an evaluation or a comparison, or the folder of a suite.
 
-    An evaluation is followed piece by piece. Comparisons and suites are computed again from all that is recorded, at
-    most every few times as long as that takes.
+    How much was collected is followed piece by piece. Estimates are computed again from all that is recorded, at most
+    every few times as long as that takes.
 
     Args:
         path: the file that ``--run`` names, or the folder of a suite; it may come into being later.
@@ -39,7 +41,6 @@ class LiveRun:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._followers: dict[Path, Follower] = {}
-        self._counts = np.zeros(0, dtype=np.int64)
         self._rows: dict[Path, list[str]] = {}
         self._again = 0.0
         self._state: dict[str, Any] = {"kind": "waiting", "title": str(path)}
@@ -51,7 +52,7 @@ class LiveRun:
             if changed:
                 if self._path.is_dir():
                     self._state = self._suite(changed)
-                elif COMPARISON in changed[0].configuration:
+                elif isinstance(changed[0].header, ComparisonHeader):
                     self._state = self._comparison(changed[0])
                 else:
                     self._state = self._evaluation(changed[0])
@@ -89,42 +90,34 @@ class LiveRun:
         return {"workers": last.workers, "written": last.written or None, "patience": patience}
 
     def _evaluation(self, run: Follower) -> dict[str, Any]:
-        found, horizon = run.configuration, run.configuration["horizon"]
-        if not self._counts.size:
-            self._counts = np.zeros(horizon, dtype=np.int64)
-        for lengths in run.new_lengths:
-            self._counts += count_reached(lengths.astype(np.int64), horizon)
-        rounds, rehearsed = [], found.get(REHEARSED, 0)
-        for mark in _thinned(run.milestones):
-            estimate = Estimate(
-                value=mark.value,
-                standard_error=mark.standard_error,
-                degrees_of_freedom=mark.degrees_of_freedom,
-                schedule=Schedule(np.maximum(self._counts, 1)),
-                gamma=found["gamma"],
-                early_ends=False,
-                skewness=mark.skewness,
-                effective_trajectories=mark.effective_trajectories,
-                largest_contribution=mark.largest_contribution,
-            )
-            rounds.append([mark.transitions + rehearsed, mark.value, *plain(estimate.interval())])
-        edges = np.linspace(0, horizon, min(horizon, _POINTS) + 1).astype(int)[:-1]
+        header = run.header
+        assert isinstance(header, EvaluationHeader)
+        rehearsed = run.decided("rehearsed") or 0
+        told = self._common(
+            run, f"{header.policy} in {header.environment}", "evaluation", recorded_goals(run)[-1].budget
+        )
+        told |= {"transitions": run.transitions + rehearsed, "horizon": header.horizon, "value": "", "rounds": []}
+        try:
+            found = self._read(read_run)
+        except EndedError:  # no finished round yet
+            return {**told, "counts": [], "warnings": []}
+        known = [
+            [transitions, estimate.value, *plain(estimate.interval())]
+            for transitions, estimate in zip(found.transitions, found.estimates, strict=True)
+            if math.isfinite(estimate.standard_error)
+        ]
+        counts = found.evaluation.schedule.counts
+        edges = np.linspace(0, counts.size, min(counts.size, _POINTS) + 1).astype(int)[:-1]
         return {
-            **self._common(run, f"{found['policy']} in {found['environment']}", "evaluation", found["budget"]),
-            "transitions": run.transitions + rehearsed,
-            "rounds": rounds,
-            "value": with_interval(*rounds[-1][1:]) if rounds else "",
-            "horizon": horizon,
-            "counts": self._counts[edges].tolist(),
-            "warnings": list(run.milestones[-1].warnings) if run.milestones else [],
+            **told,
+            "rounds": known[:: -(-len(known) // _POINTS) or 1][:-1] + known[-1:],
+            "value": with_interval(*known[-1][1:]) if known else "",
+            "counts": counts[edges].tolist(),
+            "warnings": list(found.evaluation.warnings),
         }
 
     def _comparison(self, run: Follower) -> dict[str, Any]:
-        started = time.monotonic()
-        try:
-            found = read_comparison(self._path)
-        finally:
-            self._again = time.monotonic() + _LEISURE * (time.monotonic() - started)
+        found = self._read(read_comparison)
         told = found.to_dict()
         rows = [
             [
@@ -144,22 +137,9 @@ class LiveRun:
         }
 
     def _suite(self, changed: Iterable[Follower]) -> dict[str, Any]:
-        started = time.monotonic()
         for run in changed:
-            found = run.configuration
-            if SUITE_TASK not in found:
-                continue
-            moments = RewardMoments(found["horizon"], gamma=1.0)
-            with RunFile.read(run.path) as file:
-                pieces = list(file.pieces())
-            for piece in pieces:
-                moments.update(piece.trajectories)
-            row = [found[SUITE_TASK], found["policy"], f"{run.transitions:,}", f"{run.trajectories:,}", ""]
-            if moments.counts[-1] > 1:
-                estimate = Estimate.from_moments(moments)
-                row[-1] = with_interval(estimate.value, *plain(estimate.interval()))
-            self._rows[run.path] = row
-        self._again = time.monotonic() + _LEISURE * (time.monotonic() - started)
+            if isinstance(run.header, SuiteHeader):
+                self._rows[run.path] = self._read(partial(_row, run))
         runs = list(self._followers.values())
         return {
             "kind": "suite",
@@ -172,6 +152,15 @@ class LiveRun:
             "rows": sorted(self._rows.values()),
             "warnings": [],
         }
+
+    def _read(self, reader: Callable[[Path], Any]) -> Any:
+        """Reads all that is recorded, and puts off doing it again."""
+        started = time.monotonic()
+        try:
+            return reader(self._path)
+        finally:
+            now = time.monotonic()
+            self._again = max(now, self._again) + _LEISURE * (now - started)
 
     def _common(self, run: Follower, title: str, kind: str, budget: int) -> dict[str, Any]:
         left = max(0, budget - run.transitions)
@@ -186,7 +175,16 @@ class LiveRun:
         }
 
 
-def _thinned(marks: list[Any]) -> list[Any]:
-    """Returns at most so many as a picture shows, the last one among them."""
-    known = [mark for mark in marks if math.isfinite(mark.standard_error)]
-    return known[:: -(-len(known) // _POINTS) or 1][:-1] + known[-1:]
+def _row(run: Follower, path: Path) -> list[str]:
+    """Returns what the file of a policy in one task tells."""
+    header = run.header
+    assert isinstance(header, SuiteHeader)
+    moments = RewardMoments(header.horizon, gamma=1.0)
+    with RunFile.read(run.path) as file:
+        for piece in file.pieces():
+            moments.update(piece.trajectories)
+    row = [header.task, header.policy, f"{run.transitions:,}", f"{run.trajectories:,}", ""]
+    if moments.counts[-1] > 1:
+        estimate = Estimate.from_moments(moments)
+        row[-1] = with_interval(estimate.value, *plain(estimate.interval()))
+    return row

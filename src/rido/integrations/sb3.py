@@ -22,7 +22,7 @@ from rido.strategies.names import STRATEGIES, StrategyName
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback, EventCallback
-    from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
+    from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
     from rido.integrations.eval_envs import Episodes, EvalEnvs
 except ImportError as error:
@@ -39,7 +39,7 @@ def _callback(name: str, value: Any) -> Any:
 
 
 class EvalCallback(EventCallback):
-    """Evaluates the agent every so often, and keeps the best one; what SB3's ``EvalCallback`` does, with error bars.
+    """Evaluates the agent at regular steps and keeps the best one; what SB3's ``EvalCallback`` does, with error bars.
 
     It takes SB3's arguments in SB3's order. It logs ``eval/mean_reward``, ``eval/mean_ep_length``,
     ``eval/success_rate`` where the environment's info has ``is_success``, ``eval/ci_low``, ``eval/ci_high`` and
@@ -52,7 +52,7 @@ class EvalCallback(EventCallback):
         eval_env: an id, a function that makes an environment, an environment, or a ``VecEnv``.
         callback_on_new_best: called when there is a new best model.
         callback_after_eval: called after every evaluation.
-        n_eval_episodes: episodes of one evaluation, of which each counts as ``horizon`` transitions. A single one
+        n_eval_episodes: episodes of one evaluation, each of ``horizon`` transitions in the budget. A single one
             leaves nothing to plan, and strategy "uniform" runs it.
         eval_freq: evaluate at every ``eval_freq``-th call of the callback; never if it is not positive.
         log_path: folder of ``evaluations.npz``, which readers of SB3's file read: ``timesteps``, ``results``,
@@ -127,18 +127,14 @@ class EvalCallback(EventCallback):
             callback_on_new_best.parent = self
         self.eval_env = eval_env
         self._envs = EvalEnvs(eval_env, gamma=gamma, horizon=horizon, render=render)
-        self.n_eval_episodes = n_eval_episodes
+        self.n_eval_episodes, self.eval_freq = n_eval_episodes, eval_freq
         if budget is None and n_eval_episodes == 1 and strategy == "adaptive":
             strategy = "uniform"
-        budget = self.n_eval_episodes * self._envs.horizon if budget is None else budget
-        self.budget = budget
-        self.eval_freq = eval_freq
+        self.budget = n_eval_episodes * self._envs.horizon if budget is None else budget
         self.log_path = None if log_path is None else Path(log_path) / "evaluations.npz"
         self.best_model_save_path = None if best_model_save_path is None else Path(best_model_save_path)
-        self.warn = warn
-        self.confidence = confidence
-        self.best_mean_reward = -math.inf
-        self.last_mean_reward = -math.inf
+        self.warn, self.confidence = warn, confidence
+        self.best_mean_reward = self.last_mean_reward = -math.inf
         self.last_evaluation: Evaluation | None = None
         self._options: dict[str, Any] = {
             "budget": self.budget,
@@ -164,8 +160,7 @@ class EvalCallback(EventCallback):
         for folder in (self.best_model_save_path, self.log_path.parent if self.log_path is not None else None):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
-        training = self.model.get_vec_normalize_env()
-        evaluating = unwrap_vec_normalize(self.eval_env) if isinstance(self.eval_env, VecEnv) else None
+        training, evaluating = self._normalizers()
         if training is None and evaluating is not None and evaluating.norm_obs:
             raise ValueError("eval_env must not be a VecNormalize where the training environment is none: wrap both")
         folder = self.best_model_save_path
@@ -177,7 +172,11 @@ class EvalCallback(EventCallback):
     def _on_step(self) -> bool:
         if self.eval_freq <= 0 or self.n_calls % self.eval_freq != 0:
             return True
-        self._share_statistics()
+        training, evaluating = self._normalizers()
+        if training is not None and evaluating is not None:  # as SB3 does
+            if training.norm_obs:
+                evaluating.obs_rms = copy.deepcopy(training.obs_rms)
+            evaluating.ret_rms = copy.deepcopy(training.ret_rms)
         result, episodes = self._evaluate()
         going_on = True
         if self._is_best(result, episodes):
@@ -185,25 +184,23 @@ class EvalCallback(EventCallback):
                 print("New best mean reward!")
             self._best = episodes
             self.best_mean_reward = result.value
-            if self.best_model_save_path is not None:
-                self._save(self.best_model_save_path)
+            if (folder := self.best_model_save_path) is not None:
+                self.model.save(folder / "best_model")
+                if training is not None:
+                    training.save(str(folder / _STATISTICS))
             if self.callback_on_new_best is not None:
                 going_on = self.callback_on_new_best.on_step()
         return going_on and self._on_event()
 
-    def _share_statistics(self) -> None:
-        """Gives the statistics of training to an evaluation environment that has a VecNormalize, as SB3 does."""
-        training = self.model.get_vec_normalize_env()
+    def _normalizers(self) -> tuple[VecNormalize | None, VecNormalize | None]:
+        """Returns the VecNormalize of training and that of evaluation, None where there is none."""
         evaluating = unwrap_vec_normalize(self.eval_env) if isinstance(self.eval_env, VecEnv) else None
-        if training is not None and evaluating is not None:
-            if training.norm_obs:
-                evaluating.obs_rms = copy.deepcopy(training.obs_rms)
-            evaluating.ret_rms = copy.deepcopy(training.ret_rms)
+        return self.model.get_vec_normalize_env(), evaluating
 
     def _is_best(self, result: Evaluation, episodes: Episodes) -> bool:
         if self._best is None:
             return True
-        # By the difference alone: a model that must be surely better is rarely found, and the best one is missed.
+        # By the difference alone: few models are significantly better than the one before.
         difference = episodes.difference(self._best, self._options["gamma"])
         return result.value > self.best_mean_reward if difference is None else difference.value > 0
 
@@ -235,44 +232,33 @@ class EvalCallback(EventCallback):
         self.evaluations_results.append([result.value - half, result.value + half])
         self.evaluations_length.append([length, length])
         self._intervals.append((low, high, result.transitions))
+        numbers = {"mean_reward": result.value, "ci_low": low, "ci_high": high, "mean_ep_length": length}
+        numbers["transitions"] = result.transitions
+        lines = [f"Eval num_timesteps={self.num_timesteps}, mean_reward={result.value:.6g} [{low:.6g}, {high:.6g}]"]
+        lines.append(f"Episode length: {length:.2f}")
         if success is not None:
             self.evaluations_successes.append([success, success])
+            numbers["success_rate"] = success
+            lines.append(f"Success rate: {100 * success:.2f}%")
         if self.log_path is not None:
-            self._write(self.log_path)
+            columns: dict[str, Any] = dict(
+                zip(("ci_low", "ci_high", "transitions"), zip(*self._intervals, strict=True), strict=True)
+            )
+            if self.evaluations_successes:
+                columns["successes"] = self.evaluations_successes
+            np.savez(
+                self.log_path,
+                timesteps=self.evaluations_timesteps,
+                results=self.evaluations_results,
+                ep_lengths=self.evaluations_length,
+                **columns,
+            )
         if self.verbose >= 1:
-            print(f"Eval num_timesteps={self.num_timesteps}, mean_reward={result.value:.6g} [{low:.6g}, {high:.6g}]")
-            print(f"Episode length: {length:.2f}")
-        self.logger.record("eval/mean_reward", result.value)
-        self.logger.record("eval/ci_low", low)
-        self.logger.record("eval/ci_high", high)
-        self.logger.record("eval/mean_ep_length", length)
-        self.logger.record("eval/transitions", result.transitions)
-        if success is not None:
-            if self.verbose >= 1:
-                print(f"Success rate: {100 * success:.2f}%")
-            self.logger.record("eval/success_rate", success)
+            print("\n".join(lines))
+        for name, number in numbers.items():
+            self.logger.record(f"eval/{name}", number)
         self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
         self.logger.dump(self.num_timesteps)
-
-    def _write(self, path: Path) -> None:
-        """Writes all evaluations so far, under SB3's names and some more."""
-        low, high, transitions = map(np.array, zip(*self._intervals, strict=True))
-        columns: dict[str, Any] = {"successes": self.evaluations_successes} if self.evaluations_successes else {}
-        np.savez(
-            path,
-            timesteps=self.evaluations_timesteps,
-            results=self.evaluations_results,
-            ep_lengths=self.evaluations_length,
-            ci_low=low,
-            ci_high=high,
-            transitions=transitions,
-            **columns,
-        )
-
-    def _save(self, folder: Path) -> None:
-        self.model.save(folder / "best_model")
-        if (training := self.model.get_vec_normalize_env()) is not None:
-            training.save(str(folder / _STATISTICS))
 
     def _warn(self, text: str) -> None:
         """Warns once; the numbers in a warning change from evaluation to evaluation."""

@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies.observations import take
+from rido.policies.observations import stack_alike, take
 from rido.record.fingerprint import content_of
 
 if TYPE_CHECKING:
     import gymnasium as gym
+
+    Space = gym.Space[Any]
+else:
+    Space = Any
 
 BLOCK = 8
 """Rows in one call of a policy. OpenBLAS rounds float64 products of 16 rows by position, of 8 rows it does not."""
@@ -43,7 +47,7 @@ class ValueFunction:
         rowwise: Whether a row's value has the same bits in every batch.
         advantages: Where actions are drawn and Q is known: maps a batch of observations, the actions that were drawn
             there and a generator to Q(s, a) less a mean of Q over the policy's actions in s. The mean may come from
-            other actions that are drawn with the generator: it matters only that the difference is 0 on average.
+            other actions that are drawn with the generator, as long as the difference is 0 on average.
     """
 
     infinite_horizon: Callable[[Any], NDArray[np.float64]]
@@ -60,7 +64,8 @@ class Policy(ABC):
         reproducible: Whether a row's action depends only on its observation and its generator. False if it may
             depend on global random state.
         draws: Whether it uses the generators. If not, each of them may be None.
-        in_sequence: Whether it acts on one observation at a time, by :meth:`begin`, in one environment after the other.
+        in_sequence: Whether it acts by :meth:`begin` only, on one observation at a time, in one environment after the
+            other.
         remembers: Whether it has a memory that :meth:`begin` clears, so that only one trajectory may run at a time.
         normalisation: What happens to observations before the policy sees them, where a reader of the result should
             know, such as "observations normalised by vecnormalize.pkl"; else empty.
@@ -96,14 +101,18 @@ class Policy(ABC):
         """
 
     def begin(self, generator: Any) -> Actor:
-        """Begin a trajectory; of policies that act in sequence.
+        """Begin a trajectory.
 
         Args:
             generator: That of the trajectory, None if the policy does not draw.
 
         Returns:
-            What maps each of its observations, in order, to an action.
+            What maps each of its observations, in order, to an action, as the environment gets it.
         """
+        return lambda observation: self.executed(self(stack_alike([observation]), [generator]))[0]
+
+    def take_batches(self, error: Exception) -> None:
+        """Take batches from now on, because of a :class:`rido.policies.functions.TakesBatchesError`."""
         raise NotImplementedError
 
     def act_alone(self) -> None:
@@ -141,7 +150,7 @@ def call_in_blocks(
     return results[0][:rows] if len(results) == 1 else np.concatenate(results)[:rows]
 
 
-def steady_block(function: Callable[[Any, int], NDArray[Any]], observation_space: gym.Space[Any]) -> int:
+def steady_block(function: Callable[[Any, int], NDArray[Any]], observation_space: Space) -> int:
     """Largest block in which a function gives a row the same bits at every position; 1 always does.
 
     Args:

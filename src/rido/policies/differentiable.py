@@ -1,8 +1,8 @@
 """Policies whose log probabilities can be differentiated, for policy gradients.
 
 The gradient of log pi(a | s) with respect to the parameters is called the score. A network has too many parameters to
-keep the score of every step, and nobody needs to: plans need projections of the scores onto a few directions, and the
-gradient needs one weighted sum of all scores.
+keep the score of every step. Plans need projections of the scores onto a few directions, and the gradient needs one
+weighted sum of all scores.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies import sb3
-from rido.policies.base import Policy
+from rido.policies.base import Policy, Space
 from rido.policies.tensors import is_module
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 Floats = NDArray[np.float64]
 
@@ -28,7 +25,7 @@ _ROWS = 1024  # steps that are differentiated at once, so that hidden layers of 
 
 
 class DifferentiablePolicy(Policy):
-    """A stochastic policy that tells its scores.
+    """A stochastic policy with scores.
 
     Actions are sampled from the generators of their rows. Where a sample lies outside a Box, the environment gets
     the nearest action inside; the log probability is that of the sample. Clipping is then part of the environment.
@@ -42,7 +39,7 @@ class DifferentiablePolicy(Policy):
 
     size: int
 
-    def __init__(self, action_space: gym.Space[Any]) -> None:
+    def __init__(self, action_space: Space) -> None:
         self._space = action_space
 
     @abstractmethod
@@ -92,9 +89,7 @@ class StochasticPolicy:
     log_prob: Callable[[Any, Any, Any], Any]
 
 
-def differentiable_policy(
-    policy: Any, observation_space: gym.Space[Any], action_space: gym.Space[Any]
-) -> DifferentiablePolicy:
+def differentiable_policy(policy: Any, observation_space: Space, action_space: Space) -> DifferentiablePolicy:
     """Make a :class:`DifferentiablePolicy` of what a user gave.
 
     Args:
@@ -123,6 +118,6 @@ def differentiable_policy(
 
 
 def parts(rows: int) -> Iterator[NDArray[np.intp]]:
-    """The indices of so many rows in parts of a fixed size, so that results do not depend on who collected them."""
+    """The indices of rows in parts of a fixed size, so that results do not depend on what collected them."""
     for start in range(0, rows, _ROWS):
         yield np.arange(start, min(start + _ROWS, rows))

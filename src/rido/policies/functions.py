@@ -1,4 +1,13 @@
-"""Policies without a network: functions of the user, and random actions."""
+"""Functions and objects of the user as policies, and random actions.
+
+How a function or object is called:
+
+1. With one observation at a time, in one environment after the other, as its author wrote it. A method ``reset()`` is
+   called where a trajectory begins.
+2. What fails on the first observation of all takes batches. Without a memory it gets blocks of rows from then on
+   (:class:`TakesBatchesError`); with one, blocks of one row, and still one trajectory at a time.
+3. What says that it takes batches gets blocks of rows from the start, or whole batches if it is ``rowwise``.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +18,24 @@ from functools import partial, wraps
 from itertools import chain, repeat
 from math import floor
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.policies.base import BLOCK, Actor, Generators, Policy, call_in_blocks, draw
-from rido.policies.observations import stack_alike, take
-from rido.policies.tensors import as_array
+from rido.policies.actions import ActionError, check_actions, one_action, one_by_one
+from rido.policies.base import BLOCK, Actor, Generators, Policy, Space, call_in_blocks, draw
+from rido.policies.observations import stack_alike
+from rido.policies.tensors import evaluation_mode
 from rido.record.fingerprint import identify
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 class FunctionPolicy(Policy):
-    """A function of one observation, called as its author wrote it, or of a batch of observations.
+    """A function of one observation, or of a batch of observations.
 
-    A function takes one observation at a time until it fails on its first one; then it gets batches. A parameter
-    ``generators``, an attribute ``rowwise`` that is True, or :func:`batched` say that it takes batches from the start.
-    A parameter ``generator`` says that it takes one observation and draws random numbers.
+    A parameter ``generators``, an attribute ``rowwise`` that is True, or :func:`batched` say that it takes batches. A
+    parameter ``generator`` says that it takes one observation and draws random numbers.
 
     Args:
         function: Called on one observation at a time; or on blocks of ``BLOCK`` observations, or on whole batches if
@@ -40,12 +46,11 @@ class FunctionPolicy(Policy):
     """
 
     _keeps_state = False  # whether it is given back the state that it returned
+    _as_it_is = True  # whether it is called on one observation without _evaluate
 
-    def __init__(self, function: Callable[..., Any], action_space: gym.Space[Any], *, owner: Any = None) -> None:
+    def __init__(self, function: Callable[..., Any], action_space: Space, *, owner: Any = None) -> None:
         self.name = function_name(function)
-        self._function = function
-        self._space = action_space
-        self._block = BLOCK
+        self._function, self._space, self._block = function, action_space, BLOCK
         self._rowwise = getattr(function, "rowwise", False) is True
         self._padding_generator = np.random.default_rng(0)
         parameters = function_parameters(function)
@@ -59,23 +64,42 @@ class FunctionPolicy(Policy):
 
     @property
     def fingerprint(self) -> str:
-        return identify("policy", self._function)
+        with evaluation_mode(self._function):
+            return identify("policy", self._function)
 
     def begin(self, generator: Any) -> Actor:
+        if not self.in_sequence:
+            return super().begin(generator)
         if self._reset is not None:
             self._reset()
         act = self._actor(generator)
-        if self._tried:
-            return act
+        return act if self._tried else self._trying(act, generator)
 
-        def first(observation: Any) -> Any:
+    def _trying(self, act: Actor, generator: Any) -> Actor:
+        """What acts in a trajectory where it is not known yet whether the function takes one observation."""
+
+        def try_first(observation: Any) -> Any:
             nonlocal act
             if self._tried:
                 return act(observation)
-            act, action = self._try(act, observation, generator)
+            try:
+                action = act(observation)
+                one_action(action, self._space)
+            except Exception as on_one:
+                if not self.remembers and not self._keeps_state:
+                    raise TakesBatchesError from on_one
+                if self._reset is not None:
+                    self._reset()
+                self._in_rows = True
+                act = self._actor(generator)
+                try:
+                    action = act(observation)
+                except Exception as on_batch:
+                    raise _fails_on_both(on_batch, on_one, stack_alike([observation]), 1) from on_batch
+            self._tried = True
             return action
 
-        return first
+        return try_first
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         if self.in_sequence:
@@ -92,19 +116,15 @@ class FunctionPolicy(Policy):
         self._on_one = None
         return actions
 
-    def take_batches(self, error: TakesBatchesError) -> None:
-        """Take batches from now on, because the function failed on its first observation."""
+    def take_batches(self, error: Exception) -> None:
         assert isinstance(error.__cause__, Exception)
         self.in_sequence, self._on_one = False, error.__cause__
 
     def _actor(self, generator: Any) -> Actor:
         """What acts in a trajectory that begins."""
-        function = self._rows_of_one if self._in_rows else self._function_of_one
+        function: Callable[..., Any] = self._function if self._as_it_is else self._evaluate
+        function = self._rows_of_one if self._in_rows else function
         return partial(function, generator=generator) if self.draws else function
-
-    @property
-    def _function_of_one(self) -> Callable[..., Any]:
-        return self._function
 
     def _evaluate(self, observations: Any, **options: Any) -> Any:
         """Call the function; subclasses convert observations and actions here."""
@@ -114,30 +134,11 @@ class FunctionPolicy(Policy):
         """Act on one observation as a batch of one row."""
         return check_actions(self._evaluate(stack_alike([observation]), **options), self._space, 1)[0]
 
-    def _try(self, act: Actor, observation: Any, generator: Any) -> tuple[Actor, Any]:
-        """Act on the first observation of all; return what acts from then on, and the action."""
-        try:
-            action = act(observation)
-            one_action(action, self._space)
-        except Exception as on_one:
-            if not self.remembers and not self._keeps_state:
-                raise TakesBatchesError from on_one
-            if self._reset is not None:
-                self._reset()
-            self._in_rows = True
-            act = self._actor(generator)
-            try:
-                action = act(observation)
-            except Exception as on_batch:
-                raise _fails_on_both(on_batch, on_one, stack_alike([observation]), 1) from on_batch
-        self._tried = True
-        return act, action
-
     def _in_blocks(self, observations: Any, generators: Generators) -> NDArray[Any]:
         rows = len(generators)
         if self._rowwise:
             return self._batch_actions(observations, generators)
-        # Padding rows have a generator of their own, so that they do not advance those of the trajectories.
+        # Padding rows have their own generator, so that they do not advance those of the trajectories.
         padded = [*generators, *[self._padding_generator] * (-rows % self._block)]
 
         def act(block: Any, start: int) -> NDArray[Any]:
@@ -159,7 +160,9 @@ class PredictPolicy(FunctionPolicy):
         deterministic: Given to ``predict`` if it has a parameter of that name.
     """
 
-    def __init__(self, agent: Any, action_space: gym.Space[Any], *, deterministic: bool) -> None:
+    _as_it_is = False
+
+    def __init__(self, agent: Any, action_space: Space, *, deterministic: bool) -> None:
         parameters = function_parameters(agent.predict)
         options = {"deterministic": deterministic} if "deterministic" in parameters else {}
         super().__init__(partial(agent.predict, **options) if options else agent.predict, action_space, owner=agent)
@@ -169,14 +172,13 @@ class PredictPolicy(FunctionPolicy):
     def _actor(self, generator: Any) -> Actor:
         if self._keeps_state:
             return predicting(self._function, self._space if self._in_rows else None)
-        act = super()._actor(generator)
-        return lambda observation: _alone(act(observation))
+        return super()._actor(generator)
 
     def _evaluate(self, observations: Any, **options: Any) -> Any:
         return _alone(super()._evaluate(observations, **options))
 
 
-def predicting(predict: Callable[..., Any], rows_of: gym.Space[Any] | None = None) -> Actor:
+def predicting(predict: Callable[..., Any], rows_of: Space | None = None) -> Actor:
     """What acts in one trajectory by SB3's ``predict(observation, state, episode_start)``, which keeps its state.
 
     Args:
@@ -282,66 +284,6 @@ def _owner(function: Any) -> Any:
     return function.__self__ if inspect.ismethod(function) else function
 
 
-def one_by_one(actors: Sequence[Actor], observations: Any, space: gym.Space[Any]) -> NDArray[Any]:
-    """The actions of a batch, from one actor for each row, each called with that row's observation."""
-    return np.stack([one_action(act(take(observations, row)), space) for row, act in enumerate(actors)])
-
-
-def one_action(action: Any, space: gym.Space[Any]) -> Any:
-    """An action of one observation as the environment gets it: as it is, if it has the shape of the space.
-
-    Args:
-        action: What a policy returned.
-        space: Action space of one environment.
-
-    Raises:
-        ActionError: It is no action of this space.
-
-    Example:
-        >>> from gymnasium import spaces
-        >>> one_action(np.array([1]), spaces.Discrete(3)), one_action([0.5], spaces.Box(-1, 1, (1,)))
-        (np.int64(1), array([0.5]))
-    """
-    if space.shape is None:  # parts of it may be anything
-        return action
-    if isinstance(action, np.ndarray):
-        if action.shape == space.shape and action.shape and action.dtype.kind in "biuf":
-            return action
-    elif not space.shape and isinstance(action, (int, float, np.integer, np.floating)):
-        return action
-    elif isinstance(action, tuple) and all(isinstance(part, (int, float, np.number)) for part in action):
-        action = list(action)
-    array = check_actions(action, space)
-    return array if space.shape else array.astype(np.int64 if array.dtype.kind == "b" else array.dtype)[()]
-
-
-class ActionError(ValueError):
-    """A policy returned something else than actions."""
-
-
-def check_actions(actions: Any, space: gym.Space[Any], rows: int | None = None) -> NDArray[Any]:
-    """Actions as an array, checked to have the right shape.
-
-    Args:
-        actions: What a policy returned.
-        space: Action space of one environment.
-        rows: Number of actions in a batch; None for the action of one observation.
-    """
-    if isinstance(actions, tuple):
-        raise ActionError(
-            f"policy must return an array of actions, got a tuple of {len(actions)}: return actions alone"
-        )
-    array = as_array(actions)
-    batch, observations = ((), "one observation") if rows is None else ((rows,), f"{rows} observations")
-    expected = (*batch, *(space.shape or ()))
-    if (*array.shape, 1) == expected or array.shape == (*expected, 1):
-        array = array.reshape(expected)  # a number and an array of one number are the same action
-    if array.shape != expected or array.dtype.kind not in "biuf":
-        found = array.shape if array.dtype.kind in "biuf" else type(actions).__name__
-        raise ActionError(f"policy must return actions of shape {expected} for {observations}, got {found}")
-    return array
-
-
 class RandomPolicy(Policy):
     """Samples the action space as Gymnasium does: uniform where bounded, normal or exponential where not.
 
@@ -351,7 +293,7 @@ class RandomPolicy(Policy):
 
     name = "random"
 
-    def __init__(self, action_space: gym.Space[Any]) -> None:
+    def __init__(self, action_space: Space) -> None:
         from gymnasium import spaces
 
         self._shape, self._integer = getattr(action_space, "shape", None) or (), True

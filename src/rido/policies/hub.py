@@ -35,24 +35,18 @@ class HubAgent:
     remarks: tuple[str, ...] = ()
 
 
-def download(name: str) -> Path:
-    """Download an agent's file, with what it needs beside it, into the cache of huggingface_hub.
+def pinned(policy: Any) -> Any:
+    """Returns the agent that ``hf:org/name`` means now, or any other policy as it is.
+
+    Its file, with what it needs beside it, is downloaded into the cache of huggingface_hub. Where the hub gives no
+    answer, the cache is used.
 
     Args:
-        name: ``hf:org/name``, with a revision ``hf:org/name@revision``, and either with the file, as in
+        policy: ``hf:org/name``, with a revision ``hf:org/name@revision``, and either with the file, as in
             ``hf:org/name@revision/file.zip``. A revision is a branch, a tag or a commit; only a commit always names the
             same files. Where no file is named, it is the one called as the repository, or the only one with the
             suffix of an agent.
-
-    Returns:
-        The file in the cache, which is also used where the hub gives no answer.
     """
-    path: Path = pinned(name).path
-    return path
-
-
-def pinned(policy: Any) -> Any:
-    """Return the agent that ``hf:org/name`` means now, or any other policy as it is."""
     if not isinstance(policy, str) or not policy.startswith(PREFIX):
         return policy
     found = _NAME.fullmatch(policy)
@@ -89,7 +83,7 @@ class _ChoiceError(ValueError):
 
 
 def _listed(hub: Any, repo: str, revision: str) -> tuple[str, list[str]]:
-    """Return the commit that a revision is now, and its files."""
+    """Returns the commit that a revision is now, and its files."""
     try:
         info = hub.HfApi().model_info(repo, revision=revision, timeout=_SECONDS)
         files = [each.rfilename for each in info.siblings or () if _is_inside(each.rfilename)]
@@ -101,10 +95,10 @@ def _listed(hub: Any, repo: str, revision: str) -> tuple[str, list[str]]:
 
 
 def _fetched(hub: Any, repo: str, revision: str, commit: str, files: Sequence[str]) -> Path:
-    """Download files of a commit, all before the cache calls it the present one; return the folder that has them."""
+    """Downloads files of a commit, all before the cache calls it the present one; returns their folder."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # what it tells of each attempt; the last one's error is raised
+    logger.setLevel(logging.CRITICAL)  # it logs each attempt; the last one's error is raised
     try:
         for file in reversed(files):  # the agent last: where it is in the cache, so is all that it needs
             # Asked beforehand, because hf_hub_download asks for minutes where it gets no answer.
@@ -121,7 +115,7 @@ def _fetched(hub: Any, repo: str, revision: str, commit: str, files: Sequence[st
 
 
 def _needed(file: str, files: Sequence[str]) -> list[str]:
-    """Return the agent's file and what is used beside it."""
+    """Returns the agent's file and what is used beside it."""
     beside = (path.as_posix() for path in loader_of(file).beside(Path(file)))
     return [file, *(each for each in beside if each in files)]
 

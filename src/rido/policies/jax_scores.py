@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
-from rido.policies.base import Generators, call_in_blocks, draw, steady_block
+from rido.policies.actions import check_actions
+from rido.policies.base import Generators, Space, call_in_blocks, draw, steady_block
 from rido.policies.differentiable import DifferentiablePolicy, Floats, StochasticPolicy, parts
-from rido.policies.functions import check_actions, function_name
+from rido.policies.functions import function_name
 from rido.policies.observations import take
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 class JaxScores(DifferentiablePolicy):
@@ -27,9 +25,7 @@ class JaxScores(DifferentiablePolicy):
         action_space: Action space of one environment.
     """
 
-    def __init__(
-        self, policy: StochasticPolicy, observation_space: gym.Space[Any], action_space: gym.Space[Any]
-    ) -> None:
+    def __init__(self, policy: StochasticPolicy, observation_space: Space, action_space: Space) -> None:
         super().__init__(action_space)
         self.name = function_name(policy.log_prob)
         flat, self._unravel = ravel_pytree(policy.params)

@@ -59,7 +59,8 @@ class Network:
     layers: Sequence[Layer]
     tile: int = _TILE
 
-    def __call__(self, rows: Floats) -> Floats:
+    def __call__(self, batch: NDArray[Any]) -> Floats:
+        rows = batch.reshape(len(batch), -1)
         count, features = rows.shape
         tiles = -(-count // self.tile)
         values = np.zeros((tiles, self.tile, features), dtype=np.float32)
@@ -75,16 +76,9 @@ class Network:
         return self if np.array_equal(self(rows), alone) else Network(self.layers, tile=1)
 
 
-@dataclass(frozen=True)
-class Actor:
-    """A network, and a head that turns its outputs into actions."""
-
-    network: Network
-    head: Head
-
-    def __call__(self, observations: NDArray[Any], generators: Generators) -> NDArray[Any]:
-        rows = observations.reshape(len(observations), -1).astype(np.float32, copy=False)
-        return self.head(self.network(rows), generators)
+def with_head(network: Network, head: Head) -> Head:
+    """What acts on observations: a network, and a head that turns its outputs into actions."""
+    return lambda observations, generators: head(network(observations), generators)
 
 
 def linear(weight: Floats, bias: Floats) -> Layer:
@@ -114,29 +108,40 @@ def box_head(low: Floats, high: Floats, raw: Head, *, squashed: bool = False) ->
     return head
 
 
+def sample_normal(means: NDArray[Any], deviations: NDArray[Any], generators: Generators) -> NDArray[Any]:
+    """Normal numbers, each row from its generator."""
+    drawn: NDArray[Any] = means + deviations * draw("standard_normal", generators, means.shape[1]).astype(means.dtype)
+    return drawn
+
+
+def sample_choices(logits: NDArray[Any], generators: Generators) -> NDArray[np.int64]:
+    """One choice for each row, by adding Gumbel noise to the logits and taking the largest."""
+    scores = logits - np.log(draw("standard_exponential", generators, logits.shape[1]))
+    chosen: NDArray[np.int64] = np.argmax(scores, axis=1)
+    return chosen
+
+
 def gaussian_head(log_std: Floats, deterministic: bool) -> Head:
     """The mean of a normal distribution, or a sample of it."""
     if deterministic:
         return _outputs
     deviations: Floats = np.exp(log_std)
-    return lambda means, generators: means + deviations * _normal(means, generators)
+    return lambda means, generators: sample_normal(means, deviations, generators)
 
 
 def categorical_head(choices: list[int], shape: tuple[int, ...], deterministic: bool) -> Head:
-    """One choice per group of logits; sampled by adding Gumbel noise and taking the largest."""
+    """One choice per group of logits: the most likely one, or a sample."""
     ends = np.cumsum(choices)[:-1]
 
     def head(logits: Floats, generators: Generators) -> NDArray[np.int64]:
-        scores: NDArray[Any] = logits
-        if not deterministic:
-            scores = logits - np.log(draw("standard_exponential", generators, logits.shape[1]))
-        best = [np.argmax(group, axis=1) for group in np.split(scores, ends, axis=1)]
-        return np.stack(best, axis=1).reshape(-1, *shape)
+        groups = np.split(logits, ends, axis=1)
+        chosen = [np.argmax(one, axis=1) if deterministic else sample_choices(one, generators) for one in groups]
+        return np.stack(chosen, axis=1).reshape(-1, *shape)
 
     return head
 
 
-def numpy_actor(policy: Any, *, deterministic: bool, exploration_rate: float = 0.0) -> Actor | None:
+def numpy_actor(policy: Any, *, deterministic: bool, exploration_rate: float = 0.0) -> Head | None:
     """The actor of an SB3 policy in numpy, or None where the policy is of another kind.
 
     Supports the multilayer perceptrons of PPO, A2C, TRPO, SAC, TQC, TD3, DDPG, DQN and QRDQN. The actor is compared
@@ -163,21 +168,19 @@ def probe(space: Any) -> Floats:
     return np.random.default_rng(0).standard_normal((_PROBE_ROWS, *space.shape), dtype=np.float32)
 
 
-def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Actor:
+def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Head:
     """Convert an actor; a NotImplementedError says that it is not of a known kind."""
-    kind = type(policy)
-    if kind.__module__.partition(".")[0] not in ("stable_baselines3", "sb3_contrib"):
-        raise NotImplementedError
-    match kind.__name__:
+    package, kind = type(policy).__module__.partition(".")[0], type(policy).__name__
+    match kind if package in ("stable_baselines3", "sb3_contrib") else "":
         case "ActorCriticPolicy":
             parts = [policy.pi_features_extractor, policy.mlp_extractor.policy_net, policy.action_net]
             head = _distribution_head(policy, deterministic)
         case "SACPolicy" | "TQCPolicy":
             actor = policy.actor
-            outputs = actor.mu if deterministic else (actor.mu, actor.log_std)
-            parts = [actor.features_extractor, actor.latent_pi, outputs]
             if actor.use_sde and not deterministic:
                 raise NotImplementedError
+            outputs = actor.mu if deterministic else (actor.mu, actor.log_std)
+            parts = [actor.features_extractor, actor.latent_pi, outputs]
             head = _box_head(policy, _tanh if deterministic else _sampled_tanh)
         case "TD3Policy":
             parts = [policy.actor.features_extractor, policy.actor.mu]
@@ -190,7 +193,7 @@ def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Actor:
             head = _greedy_head(policy, exploration_rate, quantiles=policy.quantile_net.n_quantiles)
         case _:
             raise NotImplementedError
-    return Actor(convert(policy.observation_space, *parts), head)
+    return with_head(convert(policy.observation_space, *parts), head)
 
 
 def convert(space: Any, extractor: Any, *modules: Any, further_inputs: int = 0) -> Network:
@@ -281,7 +284,8 @@ def _sampled_tanh(outputs: Floats, generators: Generators) -> Floats:
     """A sample of SAC's and TQC's normal distribution, squashed by tanh."""
     means, log_deviations = np.split(outputs, 2, axis=1)
     deviations = np.exp(np.clip(log_deviations, *_LOG_STD_RANGE))
-    return np.tanh(means + deviations * _normal(means, generators))
+    drawn: Floats = np.tanh(sample_normal(means, deviations, generators))
+    return drawn
 
 
 def _binary_head(shape: tuple[int, ...], deterministic: bool) -> Head:
@@ -310,7 +314,3 @@ def _greedy_head(policy: Any, exploration_rate: float, quantiles: int = 1) -> He
         return np.where(uniform[:, 0] < exploration_rate, np.floor(uniform[:, 1] * actions).astype(np.int64), best)
 
     return head
-
-
-def _normal(means: Floats, generators: Generators) -> Floats:
-    return draw("standard_normal", generators, means.shape[1]).astype(np.float32)

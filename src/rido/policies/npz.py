@@ -15,21 +15,18 @@ import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.policies import networks
-from rido.policies.base import Generators, Policy, ValueFunction
+from rido.policies.base import Generators, Policy, Space, ValueFunction
 from rido.policies.networks import Floats, Network
 from rido.policies.untrusted import check_declared_sizes
 from rido.record.arrays import read_array
 from rido.record.fingerprint import fingerprint
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 class MlpPolicy(Policy):
@@ -77,7 +74,7 @@ class MlpPolicy(Policy):
             high, log_std = (self._floats(key, low.size) for key in ("high", "log_std"))
             self._actions = low.size
             head = networks.box_head(low, high, networks.gaussian_head(log_std, deterministic))
-        self._actor = networks.Actor(self._network("actor", self._actions), head)
+        self._actor = networks.with_head(self._network("actor", self._actions), head)
         self._critic = self._network("critic", 1)
 
     @property
@@ -88,8 +85,6 @@ class MlpPolicy(Policy):
     def load(cls, path: str | Path, *, deterministic: bool = True, name: str | None = None) -> MlpPolicy:
         """Read an agent that :meth:`save` wrote. The file cannot run code."""
         path = Path(path)
-        if not path.is_file():
-            raise ValueError(f"policy must be the path of an existing npz, got {path}")
         try:
             content = path.read_bytes()
             with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -112,7 +107,7 @@ class MlpPolicy(Policy):
     def value_function(self) -> ValueFunction:
         return ValueFunction(self._value, self.gamma, rowwise=True)
 
-    def fits(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> MlpPolicy:
+    def fits(self, observation_space: Space, action_space: Space) -> MlpPolicy:
         """Return the policy itself; raise an error if an environment has other observations or actions."""
         for what, space, size, discrete in (
             ("observations", observation_space, self._inputs, False),
@@ -149,7 +144,7 @@ class MlpPolicy(Policy):
         return Network(layers[:-1]).steady(self._inputs)
 
 
-def _has_size(space: gym.Space[Any], size: int, discrete: bool) -> bool:
+def _has_size(space: Space, size: int, discrete: bool) -> bool:
     """Whether a space has ``size`` choices, counted from 0, or holds vectors of ``size`` numbers."""
     from gymnasium import spaces
 

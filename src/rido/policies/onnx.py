@@ -4,46 +4,39 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rido.core.extras import import_extra
-from rido.policies.base import steady_block
-from rido.policies.functions import ActionError, FunctionPolicy
-from rido.policies.modules import best_choice
-
-if TYPE_CHECKING:
-    import gymnasium as gym
+from rido.policies.actions import ActionError, best_choice
+from rido.policies.base import Space, steady_block
+from rido.policies.functions import FunctionPolicy
 
 _DTYPES = {"float": "float32", "double": "float64"}  # ONNX's names and numpy's; those of integers are the same
 _ACTIONS = ("action", "actions")  # names by which the output is chosen where there are several
 
 
 class OnnxPolicy(FunctionPolicy):
-    """An agent in an ONNX file, which cannot run code of its own.
+    """An agent in an ONNX file, which cannot run code.
 
     Its inputs are observations: one input, or one for each key of a dictionary. It returns actions, or scores of
-    discrete actions, of which the highest is taken. Of several outputs the one called "action" or "actions" counts.
+    discrete actions, of which the highest is taken. Of several outputs it takes the one called "action" or "actions".
 
     Args:
-        path: The file. Weights that torch wrote into a file of their own are beside it, ``agent.onnx.data``.
+        path: The file. Weights that torch wrote into a separate file are beside it, ``agent.onnx.data``.
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.
         deterministic: False is an error where the file returns scores, which cannot be sampled.
     """
 
-    def __init__(
-        self, path: Path, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, deterministic: bool
-    ) -> None:
+    def __init__(self, path: Path, observation_space: Space, action_space: Space, *, deterministic: bool) -> None:
         from gymnasium import spaces
 
         onnxruntime = import_extra("an ONNX file", "onnxruntime", "onnx")
-        if not path.is_file():
-            raise ValueError(f"policy must be the path of an existing ONNX file, got {path}")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         try:
             session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime has classes of its own for damaged files
+        except Exception as error:  # onnxruntime raises many classes for damaged files
             raise ValueError(f"policy must be an ONNX file, got {path}: {error!r:.300}") from error
         self._session = session
         self._inputs = {put.name: _DTYPES.get(name := put.type[7:-1], name) for put in session.get_inputs()}

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies.base import BLOCK, Generators, Policy, call_in_blocks, steady_block
-from rido.policies.functions import check_actions, function_name, function_parameters
-from rido.policies.modules import choose_actions
-from rido.policies.observations import count, leaves, stack, take
+from rido.policies.actions import check_actions, choose_actions
+from rido.policies.base import BLOCK, Actor, Generators, Policy, Space, call_in_blocks, steady_block
+from rido.policies.functions import function_name, function_parameters
+from rido.policies.observations import count, leaves, stack, stack_alike, take
 from rido.policies.tensors import as_arrays, call_module, evaluation_mode, is_module, sampling_from
 from rido.record.fingerprint import identify
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 class RecurrentFunction(Protocol):
@@ -64,6 +61,16 @@ class RecurrentPolicy(Policy):
         """Compute the first action of each trajectory."""
         return self.step(observations, [None] * len(generators), generators)[0]
 
+    def begin(self, generator: Any) -> Actor:
+        states = [None]
+
+        def act(observation: Any) -> Any:
+            nonlocal states
+            actions, states = self.step(stack_alike([observation]), states, [generator])
+            return actions[0]
+
+        return act
+
     def step(self, observations: Any, states: Sequence[Any], generators: Generators) -> tuple[NDArray[Any], list[Any]]:
         """Compute actions and the next states.
 
@@ -87,7 +94,7 @@ class RecurrentPolicy(Policy):
     ) -> tuple[NDArray[Any], Any]:
         """Act on one block; the arguments and the result are those of a :class:`RecurrentFunction`."""
 
-    def _steady_block(self, observation_space: gym.Space[Any]) -> int:
+    def _steady_block(self, observation_space: Space) -> int:
         """Largest block in which the second state of a row has the same bits at every position."""
 
         def second_state(block: Any, start: int) -> NDArray[Any]:
@@ -129,12 +136,7 @@ class RecurrentFunctionPolicy(RecurrentPolicy):
     """
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
-        *,
-        deterministic: bool = True,
+        self, function: Callable[..., Any], observation_space: Space, action_space: Space, *, deterministic: bool = True
     ) -> None:
         self.name = function_name(function)
         self._function = function
@@ -149,8 +151,6 @@ class RecurrentFunctionPolicy(RecurrentPolicy):
 
     @property
     def fingerprint(self) -> str:
-        if not self._is_module:
-            return identify("policy", self._function)
         with evaluation_mode(self._function):
             return identify("policy", self._function)
 

@@ -5,34 +5,27 @@ from __future__ import annotations
 import importlib
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rido.core import checks
 from rido.core.extras import missing_package
 from rido.policies import hub, sb3
-from rido.policies.base import Policy
+from rido.policies.base import Policy, Space
 from rido.policies.functions import FunctionPolicy, PredictPolicy, RandomPolicy, takes_batches
-from rido.policies.loaders import LOADERS, is_agent_file, loader_of
+from rido.policies.loaders import LOADERS, is_agent_file, load
 from rido.policies.modules import ModulePolicy
 from rido.policies.npz import MlpPolicy
 from rido.policies.recurrent import RecurrentFunctionPolicy, is_recurrent
 from rido.policies.tensors import is_module
 from rido.policies.untrusted import UntrustedFileError
 
-if TYPE_CHECKING:
-    import gymnasium as gym
-
 _SHIPPED = Path(__file__).parent / "shipped"
 _PREFIX = "rido:"  # of the names of shipped agents
+_PREFIXES = (_PREFIX, hub.PREFIX)
 
 
 def resolve_policy(
-    policy: Any,
-    *,
-    observation_space: gym.Space[Any],
-    action_space: gym.Space[Any],
-    deterministic: bool = True,
-    trust: bool = False,
+    policy: Any, *, observation_space: Space, action_space: Space, deterministic: bool = True, trust: bool = False
 ) -> Policy:
     """Make a :class:`Policy` of what a user gave.
 
@@ -58,7 +51,7 @@ def resolve_policy(
             * the path of an agent's file: such a model's ``.zip``, with the ``vecnormalize.pkl`` beside it; an ``.npz``
               that :class:`rido.policies.npz.MlpPolicy` wrote; an ``.onnx`` file, see
               :class:`rido.policies.onnx.OnnxPolicy`. Only a zip can run code;
-            * "hf:org/name", such a file on the Hugging Face hub (see :func:`rido.policies.hub.download`), which may not
+            * "hf:org/name", such a file on the Hugging Face hub (see :func:`rido.policies.hub.pinned`), which may not
               run code.
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.
@@ -68,6 +61,8 @@ def resolve_policy(
     Returns:
         The policy.
     """
+    if isinstance(policy, str) and ":" in policy and not (policy.startswith(_PREFIXES) or is_path(policy)):
+        policy = import_attribute("policy", policy)
     if isinstance(policy, Policy):
         return policy
     if getattr(action_space, "shape", ()) is None:
@@ -75,50 +70,41 @@ def resolve_policy(
             f"env must have actions that are one array or number, got {action_space}: flatten them with "
             "gymnasium.wrappers.TransformAction and gymnasium.spaces.unflatten"
         )
-    spaces = dict(observation_space=observation_space, action_space=action_space)
+    spaces = observation_space, action_space
     if isinstance(policy, str) and policy == "random":
         return RandomPolicy(action_space)
     if isinstance(policy, str) and policy.startswith(_PREFIX):
-        agent = MlpPolicy.load(shipped_agent(policy), deterministic=deterministic, name=policy)
-        return agent.fits(observation_space, action_space)
+        return MlpPolicy.load(shipped_agent(policy), deterministic=deterministic, name=policy).fits(*spaces)
     if isinstance(policy := hub.pinned(policy), hub.HubAgent):
-        return _from_hub(policy, **spaces, deterministic=deterministic)
+        return _from_hub(policy, *spaces, deterministic)
     if is_path(policy):
-        path = Path(policy)
-        return loader_of(path).load(path, observation_space, action_space, deterministic=deterministic, trust=trust)
-    if isinstance(policy, str) and ":" in policy:
-        found = import_attribute("policy", policy)
-        return resolve_policy(found, **spaces, deterministic=deterministic, trust=trust)
+        return load(policy, *spaces, deterministic=deterministic, trust=trust)
     if inspect.ismethod(policy) and policy.__name__ == "predict":
         policy = policy.__self__
     if sb3.is_model(policy) or sb3.is_network(policy):
-        return sb3.agent_policy(policy, observation_space, action_space, deterministic=deterministic)
+        return sb3.agent_policy(policy, *spaces, deterministic=deterministic)
     if not inspect.isclass(policy):
         if callable(policy) and is_recurrent(policy):
-            return RecurrentFunctionPolicy(policy, **spaces, deterministic=deterministic)
+            return RecurrentFunctionPolicy(policy, *spaces, deterministic=deterministic)
         if is_module(policy):
-            return ModulePolicy(policy, **spaces, deterministic=deterministic)
+            return ModulePolicy(policy, *spaces, deterministic=deterministic)
         if callable(policy):
             return FunctionPolicy(policy, action_space)
         if callable(getattr(policy, "predict", None)):
             if is_recurrent(policy.predict) and takes_batches(policy.predict):
-                return RecurrentFunctionPolicy(policy.predict, observation_space, action_space)
+                return RecurrentFunctionPolicy(policy.predict, *spaces)
             return PredictPolicy(policy, action_space, deterministic=deterministic)
     raise ValueError(
         "policy must be a callable, 'random', 'module:attribute', a torch module, an object with predict(), an SB3 "
-        "model, "
-        f"the path of {', '.join(loader.what for loader in LOADERS.values())}, 'hf:org/name', or one of "
+        f"model, the path of an agent's file ({', '.join(LOADERS)}), 'hf:org/name', or one of "
         f"{', '.join(shipped_agents())}, got {checks.shown(policy)}"
     )
 
 
-def _from_hub(
-    agent: hub.HubAgent, observation_space: gym.Space[Any], action_space: gym.Space[Any], *, deterministic: bool
-) -> Policy:
+def _from_hub(agent: hub.HubAgent, observation_space: Space, action_space: Space, deterministic: bool) -> Policy:
     """The policy of an agent on the hub, which may not run code: anybody may have put it there."""
-    spaces = dict(observation_space=observation_space, action_space=action_space)
     try:
-        policy = resolve_policy(agent.path, **spaces, deterministic=deterministic, trust=False)
+        policy = load(agent.path, observation_space, action_space, deterministic=deterministic, trust=False)
     except UntrustedFileError as error:
         raise UntrustedFileError(f"{error}, and give the path instead of {agent.name}") from error
     except (ValueError, OSError) as error:
@@ -148,7 +134,7 @@ def is_path(policy: Any) -> bool:
     """Whether a policy is given by the path of its file."""
     if not isinstance(policy, str):
         return isinstance(policy, Path)
-    if policy == "random" or policy.startswith((_PREFIX, hub.PREFIX)):
+    if policy == "random" or policy.startswith(_PREFIXES):
         return False
     return is_agent_file(policy)
 

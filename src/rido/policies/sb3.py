@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies.base import Actor, Generators, Policy, ValueFunction, call_in_blocks, steady_block
-from rido.policies.functions import PredictPolicy, one_by_one
+from rido.policies.actions import one_by_one
+from rido.policies.base import Actor, Generators, Policy, Space, ValueFunction, call_in_blocks, steady_block
+from rido.policies.functions import PredictPolicy
 from rido.policies.networks import Normalizer, numpy_actor
 from rido.policies.observations import stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.sb3_values import numpy_advantages, numpy_values, torch_values, value_kind
 from rido.policies.tensors import sampling_from
 from rido.record.fingerprint import fingerprint
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 # Ant-v3 had 84 contact forces behind its 27 state values, and they were always zero.
 _ANT_STATE, _ANT_WITH_ZEROS, _ANT_WITH_FORCES = (27,), (111,), (105,)
@@ -68,8 +67,8 @@ class AgentPolicy(Policy):
     def __init__(
         self,
         model: Any,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         *,
         deterministic: bool = True,
         vecnormalize: Any = None,
@@ -100,14 +99,18 @@ class AgentPolicy(Policy):
 
     def _choose_network(self) -> None:
         """Decide between numpy and SB3's ``predict``."""
-        model, deterministic = self.model, self._deterministic
-        exploration_rate = float(getattr(model, "exploration_rate", 0.0))  # of DQN and QRDQN
-        self._actor = numpy_actor(self._network, deterministic=deterministic, exploration_rate=exploration_rate)
+        deterministic = self._deterministic
+        rate = self._exploration_rate
+        self._actor = numpy_actor(self._network, deterministic=deterministic, exploration_rate=rate)
         # Without a numpy actor, sampling uses torch's global generator.
         self.reproducible = deterministic or self._actor is not None
         self.draws = not deterministic and self._actor is not None
         needed = self._actor is None and deterministic
-        self._block = steady_block(self._predict, model.observation_space) if needed else 1
+        self._block = steady_block(self._predict, self.model.observation_space) if needed else 1
+
+    @property
+    def _exploration_rate(self) -> float:
+        return float(getattr(self.model, "exploration_rate", 0.0))  # of DQN and QRDQN
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         prepared = self.prepare(observations)
@@ -147,22 +150,16 @@ class AgentPolicy(Policy):
         if not value_kind(self._network):
             return None
         in_numpy, scale = numpy_values(self._network), reward_scale(self.vecnormalize)
-
-        def infinite_horizon(observations: Any) -> NDArray[np.float64]:
-            prepared = self.prepare(observations)
-            values = torch_values(self._network, prepared) if in_numpy is None else in_numpy(prepared)
-            return values.astype(np.float64) * scale
-
-        judge = None
+        values, advantages = in_numpy or partial(torch_values, self._network), None
         if in_numpy is not None and self.draws:
-            judge = numpy_advantages(self._network, float(getattr(self.model, "exploration_rate", 0.0)))
+            advantages = numpy_advantages(self._network, self._exploration_rate)
 
-        def advantages(observations: Any, actions: NDArray[Any], generator: np.random.Generator) -> NDArray[np.float64]:
-            assert judge is not None
-            return judge(self.prepare(observations), actions, generator).astype(np.float64) * scale
+        def rescaled(function: Callable[..., NDArray[Any]]) -> Callable[..., NDArray[np.float64]]:
+            return lambda seen, *others: function(self.prepare(seen), *others).astype(np.float64) * scale
 
         discount = float(getattr(self.model, "gamma", 1.0))
-        return ValueFunction(infinite_horizon, discount, in_numpy is not None, None if judge is None else advantages)
+        told = None if advantages is None else rescaled(advantages)
+        return ValueFunction(rescaled(values), discount, in_numpy is not None, told)
 
     def _predict(self, prepared: Any, start: int = 0) -> NDArray[Any]:
         actions, _ = self.model.predict(prepared, deterministic=self._deterministic)
@@ -229,7 +226,7 @@ def predicts_by_itself(agent: Any) -> bool:
     return any("predict" in vars(part) for part in parts) or not packages <= {"stable_baselines3", "sb3_contrib"}
 
 
-def agent_policy(model: Any, *spaces: gym.Space[Any], **settings: Any) -> AgentPolicy:
+def agent_policy(model: Any, *spaces: Space, **settings: Any) -> AgentPolicy:
     """Make the policy of a model; the arguments are those of :class:`AgentPolicy`."""
     network = model.policy if is_model(model) else model
     kind = RecurrentAgentPolicy if ".recurrent." in type(network).__module__ else AgentPolicy
@@ -312,7 +309,7 @@ def reward_scale(vecnormalize: Any) -> float:
     return float(np.sqrt(vecnormalize.ret_rms.var + vecnormalize.epsilon))
 
 
-def _missing_zeros(name: str, trained: gym.Space[Any], given: gym.Space[Any]) -> int:
+def _missing_zeros(name: str, trained: Space, given: Space) -> int:
     """Number of zeros to append to the environment's observations; an error where they do not fit the agent."""
     if (trained.shape, given.shape) == (_ANT_WITH_ZEROS, _ANT_STATE):
         return _ANT_WITH_ZEROS[0] - _ANT_STATE[0]
@@ -326,7 +323,7 @@ def _missing_zeros(name: str, trained: gym.Space[Any], given: gym.Space[Any]) ->
     return 0
 
 
-def _has_floats(space: gym.Space[Any]) -> bool:
+def _has_floats(space: Space) -> bool:
     """Whether observations have floating numbers, which VecNormalize may have rescaled in training."""
     from gymnasium import spaces
 
@@ -334,7 +331,7 @@ def _has_floats(space: gym.Space[Any]) -> bool:
     return any(np.issubdtype(part.dtype, np.floating) for part in parts if isinstance(part, spaces.Box))
 
 
-def _layout(space: gym.Space[Any]) -> Any:
+def _layout(space: Space) -> Any:
     """What two spaces must have in common: their kind, and shape or numbers of choices."""
     from gymnasium import spaces
 

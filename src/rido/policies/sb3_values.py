@@ -4,7 +4,7 @@ V(s) of PPO, A2C and TRPO. Off-policy agents have Q(s, a), which gives V(s) at t
 exploration: the mean over the critics of SAC, TD3 and DDPG, and over critics and quantiles of TQC; the largest Q of
 DQN. The critics' minimum, which training uses against overestimation, would be too low.
 
-Where SAC, TQC and DQN draw their actions, Q also tells what an action was worth beside the others that could have been
+Where SAC, TQC and DQN draw their actions, Q also gives the advantage of an action over the others that could have been
 drawn.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.policies.networks import Floats, convert, numpy_actor, probe
+from rido.policies.networks import Floats, Network, convert, numpy_actor, probe
 
 _DRAWN = 8  # actions whose mean Q an action of SAC or TQC is compared with: they leave 1/8 of the variance of Q
 _KINDS = ("ActorCriticPolicy", "DQNPolicy", "SACPolicy", "TD3Policy", "TQCPolicy")  # base classes with a value function
@@ -45,8 +45,8 @@ def torch_values(policy: Any, observations: Any) -> NDArray[Any]:
             values = policy.q_net(tensor).amax(dim=1)
         else:  # critics take actions as the actor gives them, in [-1, 1]
             options = {} if kind == "TD3Policy" else {"deterministic": True}
-            judged = policy.critic(tensor, policy.actor(tensor, **options))
-            values = judged.mean(dim=(1, 2)) if kind == "TQCPolicy" else torch.cat(judged, dim=1).mean(dim=1)
+            q = policy.critic(tensor, policy.actor(tensor, **options))
+            values = q.mean(dim=(1, 2)) if kind == "TQCPolicy" else torch.cat(q, dim=1).mean(dim=1)
         array: NDArray[Any] = values.cpu().numpy()
         return array
 
@@ -71,6 +71,21 @@ def numpy_values(policy: Any) -> Callable[[NDArray[Any]], Floats] | None:
     return values if np.allclose(values(observations), expected, rtol=1e-4, atol=1e-4) else None
 
 
+def _convert(policy: Any) -> Callable[[NDArray[Any]], Floats]:
+    """Convert the networks; a NotImplementedError says that one is not of a known kind."""
+    if type(policy).__name__ == "ActorCriticPolicy":
+        parts = [policy.vf_features_extractor, policy.mlp_extractor.value_net, policy.value_net]
+        value = convert(policy.observation_space, *parts)
+        return lambda observations: value(observations)[:, 0]
+    if type(policy).__name__ == "DQNPolicy":
+        q_values = _q_values(policy)
+        return lambda observations: q_values(observations).max(axis=1)
+    actor, q_value = numpy_actor(policy, deterministic=True), _q_value(policy)
+    if actor is None:
+        raise NotImplementedError
+    return lambda observations: q_value(observations, actor(observations, ()))
+
+
 def numpy_advantages(policy: Any, exploration_rate: float) -> Callable[..., Floats] | None:
     """Q(s, a) less its mean over the actions that the policy draws, in numpy; None where it draws none or has no Q.
 
@@ -83,66 +98,47 @@ def numpy_advantages(policy: Any, exploration_rate: float) -> Callable[..., Floa
     Returns:
         A function of observations as the networks expect them, actions as the environment gets them and a generator.
     """
-    match type(policy).__name__:
-        case "DQNPolicy" if exploration_rate > 0:
-            network = convert(policy.observation_space, policy.q_net.features_extractor, policy.q_net.q_net)
+    kind = type(policy).__name__
+    if kind == "DQNPolicy" and exploration_rate > 0:
+        q_values = _q_values(policy)
 
-            def of_choices(observations: NDArray[Any], actions: NDArray[Any], generator: Any) -> Floats:
-                judged = network(_rows(observations))
-                mean = (1 - exploration_rate) * judged.max(axis=1) + exploration_rate * judged.mean(axis=1)
-                found: Floats = judged[np.arange(len(judged)), actions.astype(np.int64)] - mean
-                return found
+        def of_choices(observations: NDArray[Any], actions: NDArray[Any], generator: Any) -> Floats:
+            q = q_values(observations)
+            mean = (1 - exploration_rate) * q.max(axis=1) + exploration_rate * q.mean(axis=1)
+            advantages: Floats = q[np.arange(len(q)), actions.astype(np.int64)] - mean
+            return advantages
 
-            return of_choices
-        case "SACPolicy" | "TQCPolicy" if (actor := numpy_actor(policy, deterministic=False)) is not None:
-            judge = _judge(policy)
-
-            def of_samples(observations: NDArray[Any], actions: NDArray[Any], generator: Any) -> Floats:
-                drawn = (actor(observations, [generator] * len(observations)) for _ in range(_DRAWN))
-                mean: Floats = np.mean([judge(observations, other) for other in drawn], axis=0)
-                return judge(observations, actions) - mean
-
-            return of_samples
-    return None
-
-
-def _convert(policy: Any) -> Callable[[NDArray[Any]], Floats]:
-    """Convert the networks; a NotImplementedError says that one is not of a known kind."""
-    match type(policy).__name__:
-        case "ActorCriticPolicy":
-            parts = [policy.vf_features_extractor, policy.mlp_extractor.value_net, policy.value_net]
-        case "DQNPolicy":
-            parts = [policy.q_net.features_extractor, policy.q_net.q_net]
-        case _:
-            return _judged_actions(policy)
-    network = convert(policy.observation_space, *parts)
-    return lambda observations: network(_rows(observations)).max(axis=1)
-
-
-def _judged_actions(policy: Any) -> Callable[[NDArray[Any]], Floats]:
-    """Q(s, a) at the actor's own action."""
-    actor = numpy_actor(policy, deterministic=True)
+        return of_choices
+    actor = numpy_actor(policy, deterministic=False) if kind in ("SACPolicy", "TQCPolicy") else None
     if actor is None:
-        raise NotImplementedError
-    judge = _judge(policy)
-    return lambda observations: judge(observations, actor(observations, ()))
+        return None
+    q_value = _q_value(policy)
+
+    def of_samples(observations: NDArray[Any], actions: NDArray[Any], generator: Any) -> Floats:
+        drawn = (actor(observations, [generator] * len(observations)) for _ in range(_DRAWN))
+        mean: Floats = np.mean([q_value(observations, other) for other in drawn], axis=0)
+        return q_value(observations, actions) - mean
+
+    return of_samples
 
 
-def _judge(policy: Any) -> Callable[[NDArray[Any], NDArray[Any]], Floats]:
-    """Q(s, a) of an actor's critics, for actions as the environment gets them."""
+def _q_values(policy: Any) -> Network:
+    """Q(s, a) of all choices, by DQN's network."""
+    return convert(policy.observation_space, policy.q_net.features_extractor, policy.q_net.q_net)
+
+
+def _q_value(policy: Any) -> Callable[[NDArray[Any], NDArray[Any]], Floats]:
+    """Q(s, a) by the mean of an actor's critics, for actions as the environment gets them."""
     inputs = int(np.prod(policy.action_space.shape))
     critics = [
         convert(policy.observation_space, policy.critic.features_extractor, network, further_inputs=inputs)
         for network in policy.critic.q_networks
     ]
 
-    def judge(observations: NDArray[Any], actions: NDArray[Any]) -> Floats:
-        rows = np.concatenate([_rows(observations), _rows(policy.scale_action(actions))], axis=1)
-        judged: Floats = np.concatenate([critic(rows) for critic in critics], axis=1).mean(axis=1)
-        return judged
+    def q_value(observations: NDArray[Any], actions: NDArray[Any]) -> Floats:
+        flat = (batch.reshape(len(batch), -1) for batch in (observations, policy.scale_action(actions)))
+        rows = np.concatenate([*flat], axis=1)
+        mean: Floats = np.concatenate([critic(rows) for critic in critics], axis=1).mean(axis=1)
+        return mean
 
-    return judge
-
-
-def _rows(batch: NDArray[Any]) -> Floats:
-    return batch.reshape(len(batch), -1).astype(np.float32, copy=False)
+    return q_value

@@ -1,7 +1,7 @@
 """Loading of Stable-Baselines3 and sb3-contrib agents from the zip that SB3's ``save`` wrote.
 
 A pickle may run code. Pickles in an agent's files are therefore read with an allowlist of classes, which suffices for
-agents without classes of the user's own; all others are unpickled only where the caller trusts the file.
+agents made of known classes; all others are unpickled only where the caller trusts the file.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import zipfile
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rido.core.extras import import_extra
+from rido.policies.base import Space
 from rido.policies.sb3 import AgentPolicy, agent_policy, check_supported
 from rido.policies.untrusted import (
     SMALL_BYTES,
@@ -27,13 +28,9 @@ from rido.policies.untrusted import (
     check_declared_sizes,
     check_space,
     check_weights,
-    limited_parameters,
-    plain_weights_only,
+    limited_loading,
     unpickle,
 )
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 # In the names of files that may have statistics of observations.
 _STATISTICS = re.compile(r"vec.?norm|normali[sz]|norm.?(stat|obs)|obs.?rms")
@@ -55,12 +52,7 @@ _ALGORITHMS = (
 
 
 def load_agent(
-    path: str | Path,
-    observation_space: gym.Space[Any],
-    action_space: gym.Space[Any],
-    *,
-    deterministic: bool = True,
-    trust: bool = False,
+    path: Path, observation_space: Space, action_space: Space, *, deterministic: bool = True, trust: bool = False
 ) -> AgentPolicy:
     """Load an agent from the zip that SB3's ``save`` wrote.
 
@@ -69,7 +61,7 @@ def load_agent(
     too.
 
     Args:
-        path: The zip, with or without its suffix.
+        path: The zip.
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.
         deterministic: As in SB3's ``predict``.
@@ -77,13 +69,13 @@ def load_agent(
             without.
 
     Raises:
-        UntrustedFileError: The files need code of somebody else, and are not trusted.
+        UntrustedFileError: The files need other people's code, and are not trusted.
     """
     import_extra("this agent", "stable_baselines3", "sb3")
-    path = _existing(path)
     digest = hashlib.sha256(path.read_bytes())
-    model = _load_model(path, trust)
-    vars(model).update(_last_observations(path, _data(path), trust))
+    data = _data(path)
+    model = _load_model(path, data, trust)
+    vars(model).update(_last_observations(path, data, trust))
     vecnormalize, file = _load_statistics(path, trust)
     digest.update(b"" if file is None else file.read_bytes())
     return agent_policy(
@@ -99,25 +91,15 @@ def load_agent(
     )
 
 
-def code_needed(path: str | Path) -> str | None:
-    """Return what an agent's files would run of somebody else's code; None if they load without trust."""
+def code_needed(path: Path) -> str | None:
+    """What an agent's files would run of other people's code; None if they load without trust."""
     import_extra("this agent", "stable_baselines3", "sb3")
     try:
-        path = _existing(path)
         _attributes(path, _data(path), trust=False)
         _load_statistics(path, trust=False)
     except UntrustedFileError as error:
         return str(error)
     return None
-
-
-def _existing(path: str | Path) -> Path:
-    path = Path(path)
-    if not path.is_file() and path.name and path.suffix != ".zip":
-        path = path.with_name(f"{path.name}.zip")
-    if not path.is_file():
-        raise ValueError(f"policy must be the path of an existing zip, got {path}")
-    return path
 
 
 def _data(path: Path) -> dict[str, Any]:
@@ -130,7 +112,7 @@ def _data(path: Path) -> dict[str, Any]:
             data = json.loads(archive.read("data"))
         if not isinstance(data, dict) or not isinstance(data["policy_class"], dict):
             raise ValueError("its data is not that of an agent")
-    except Exception as error:  # a damaged zip raises nearly anything, NotImplementedError included
+    except Exception as error:  # a damaged zip raises nearly anything
         raise _not_an_agent(path, error) from error
     return data
 
@@ -156,19 +138,16 @@ def _attributes(path: Path, data: Mapping[str, Any], *, trust: bool) -> dict[str
     return attributes
 
 
-def _load_model(path: Path, trust: bool) -> Any:
-    data = _data(path)
+def _load_model(path: Path, data: Mapping[str, Any], trust: bool) -> Any:
     check_supported(str(data["policy_class"].get("__module__", "")), path.name)
-    known = [(package, name) for attribute, package, name in _ALGORITHMS if attribute in data]
-    if not known:
+    package, name = next((known for attribute, *known in _ALGORITHMS if attribute in data), ("", ""))
+    if not package:
         raise ValueError(f"policy must be an agent of a known SB3 algorithm, got {path}")
-    package, name = known[0]
     algorithm = getattr(import_extra("this agent", package, "sb3"), name)
     attributes = _attributes(path, data, trust=trust)
     with zipfile.ZipFile(path) as archive:  # networks have no more numbers than the weights that fill them
         most = 2 * sum(entry.file_size for entry in archive.infolist() if entry.filename.endswith(".pth"))
-    limited = nullcontext() if trust else limited_parameters(max(SMALL_BYTES, most))
-    with warnings.catch_warnings(), plain_weights_only(not trust), limited:
+    with warnings.catch_warnings(), nullcontext() if trust else limited_loading(max(SMALL_BYTES, most)):
         warnings.filterwarnings("ignore", message=".*loading a A2C/PPO model saved with SB3 < 1.7.0.*")
         warnings.filterwarnings("ignore", message=".*loading a DQN model saved with SB3 < 2.4.0.*")
         try:

@@ -79,8 +79,8 @@ def as_tensors(module: Any, batch: Any) -> Any:
 
 @contextmanager
 def evaluation_mode(module: Any) -> Iterator[None]:
-    """Put a network into evaluation mode, and each part back into its own mode afterwards."""
-    training = [part for part in module.modules() if part.training]
+    """Put a network into evaluation mode, and each part back into its own mode afterwards; others are left alone."""
+    training = [part for part in module.modules() if part.training] if is_module(module) else []
     for part in training:
         part.training = False
     try:

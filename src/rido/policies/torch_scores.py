@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from rido.policies import sb3
-from rido.policies.base import Generators, ValueFunction, call_in_blocks, draw, steady_block
+from rido.policies.actions import ActionError, check_actions
+from rido.policies.base import Generators, Space, ValueFunction, call_in_blocks, steady_block
 from rido.policies.differentiable import DifferentiablePolicy, Floats, parts
-from rido.policies.functions import ActionError, check_actions, function_name
+from rido.policies.functions import function_name
+from rido.policies.networks import sample_choices, sample_normal
 from rido.policies.observations import take
 from rido.policies.tensors import as_array, as_tensors, call_module, evaluation_mode, sampling_from
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 class TorchPolicy(DifferentiablePolicy):
@@ -39,8 +38,8 @@ class TorchPolicy(DifferentiablePolicy):
     def __init__(
         self,
         module: torch.nn.Module,
-        observation_space: gym.Space[Any],
-        action_space: gym.Space[Any],
+        observation_space: Space,
+        action_space: Space,
         *,
         prepare: Callable[[Any], Any] = lambda observations: observations,
         values: ValueFunction | None = None,
@@ -55,7 +54,7 @@ class TorchPolicy(DifferentiablePolicy):
             raise ValueError("policy must have parameters that require gradients, got none")
         self._check(observation_space)
 
-    def _check(self, observation_space: gym.Space[Any]) -> None:
+    def _check(self, observation_space: Space) -> None:
         """Refuse a network that does not return a distribution over the actions of the space."""
         from gymnasium import spaces
         from gymnasium.vector.utils import batch_space
@@ -94,11 +93,9 @@ class TorchPolicy(DifferentiablePolicy):
             return np.concatenate([self._sample(one, own) for one, own in zip(single, generators, strict=True)])
         numbers = call_in_blocks(self._outputs, observations, rows, self._block)
         if not self._normal:
-            scores = numbers - np.log(draw("standard_exponential", generators, numbers.shape[1]))  # Gumbel's trick
-            chosen: NDArray[np.int64] = np.argmax(scores, axis=1)
-            return chosen
+            return sample_choices(numbers, generators)
         means, deviations = np.split(numbers, 2, axis=1)
-        actions = means + deviations * draw("standard_normal", generators, means.shape[1]).astype(means.dtype)
+        actions = sample_normal(means, deviations, generators)
         return check_actions(actions.reshape(rows, *(self._space.shape or ())), self._space, rows)
 
     def _sample(self, observation: Any, generator: np.random.Generator) -> NDArray[Any]:
@@ -172,7 +169,7 @@ class AgentScores(TorchPolicy):
         action_space: Action space of one environment.
     """
 
-    def __init__(self, model: Any, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+    def __init__(self, model: Any, observation_space: Space, action_space: Space) -> None:
         from stable_baselines3.common.policies import ActorCriticPolicy
 
         network = model.policy if sb3.is_model(model) else model

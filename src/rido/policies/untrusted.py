@@ -197,11 +197,15 @@ def check_space(space: Any) -> None:
 
 
 @contextmanager
-def limited_parameters(most: int) -> Iterator[None]:
-    """Refuse networks with more bytes of parameters than this, before memory is written."""
+def limited_loading(most: int) -> Iterator[None]:
+    """Let SB3 load networks whose parameters have at most this many bytes, from files of tensors only.
+
+    Args:
+        most: Bytes. More raise a MemoryError before memory is written.
+    """
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
-    total = 0
+    total, tensors_only = 0, "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # SB3 before 2.4 unpickles weights without limits
 
     def count(module: Any, name: str, parameter: Any) -> None:
         nonlocal total
@@ -209,24 +213,11 @@ def limited_parameters(most: int) -> Iterator[None]:
         if total > most:
             raise MemoryError(f"its networks must have at most {most:,} bytes, as its weights have")
 
-    handle = register_module_parameter_registration_hook(count)
+    handle, before = register_module_parameter_registration_hook(count), os.environ.get(tensors_only)
+    os.environ[tensors_only] = "1"
     try:
         yield
     finally:
         handle.remove()
-
-
-@contextmanager
-def plain_weights_only(wanted: bool) -> Iterator[None]:
-    """Make torch read tensors only, whatever its caller says: SB3 before 2.4 unpickles weights without limits."""
-    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before = os.environ.get(name)
-    if wanted:
-        os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if wanted:
-            os.environ.pop(name)
-            if before is not None:
-                os.environ[name] = before
+        os.environ.pop(tensors_only)
+        os.environ.update({} if before is None else {tensors_only: before})

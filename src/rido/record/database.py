@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from rido.record.schema import upgrade_4
+
 APPLICATION_ID = 0x5249444F
 """The bytes "RIDO" in the header of an SQLite file: a run file."""
 
-FORMAT = 4
+FORMAT = 5
 """Version of the tables, the header's user_version. Format 3 and before had no application id."""
 
-_UPGRADES: dict[int, Callable[[sqlite3.Connection], None]] = {}  # by version: makes its tables those of the next
+_UPGRADES = {4: upgrade_4}  # by version: makes its tables those of the next
 
 _HEADER = 100  # bytes of the header of an SQLite file
 _PATIENCE = 30.0  # seconds to wait for a lock that another process holds
@@ -131,9 +133,7 @@ def open_for_writing(path: Path, create: Callable[[sqlite3.Connection], None]) -
                 elif database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
                     raise unusable(path, "another program has just created it; give another file name")
                 _upgrade(database)
-            problem = str(database.execute("PRAGMA integrity_check(1)").fetchone()[0])
-            if problem != "ok":  # appending to it might destroy what is still there
-                raise unusable(path, f"{problem}; {_DAMAGED}")
+            _check_tables(path, database)
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
         except BaseException:
@@ -168,7 +168,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
                 with transaction(database):
                     _upgrade(database)
             database.execute("BEGIN")
-            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            _check_tables(path, database)
         except BaseException:
             database.close()
             raise
@@ -195,6 +195,13 @@ def _upgrade(database: sqlite3.Connection) -> None:
     for older in range(database.execute("PRAGMA user_version").fetchone()[0], FORMAT):
         _UPGRADES[older](database)
         database.execute(f"PRAGMA user_version = {older + 1}")
+
+
+def _check_tables(path: Path, database: sqlite3.Connection) -> None:
+    """Refuses tables that lack rows, or have them twice or in the wrong place: writing might destroy the others."""
+    problem = str(database.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    if problem != "ok":
+        raise unusable(path, f"{problem}; {_DAMAGED}")
 
 
 def _check_version(path: Path, version: int) -> None:

@@ -91,7 +91,7 @@ class Batch:
         actions: what the policy returned at each step taken, rows first, for one trajectory after the other; None where
             the simulator does not tell.
         sums: over rewards, where these were wanted.
-        found: what is known after it; after a trial, only the notes that it gave.
+        found: what is known after it; after a trial, only what it found.
     """
 
     trajectories: Trajectories

@@ -12,10 +12,10 @@ import gymnasium as gym
 import numpy as np
 
 from rido.core.options import takes
+from rido.policies.actions import one_action
 from rido.policies.base import Policy
-from rido.policies.functions import FunctionPolicy, TakesBatchesError, one_action
+from rido.policies.functions import FunctionPolicy, TakesBatchesError
 from rido.policies.observations import stack_alike
-from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
 from rido.simulators.base import narrow_seed
 from rido.simulators.environments import Environments, SingleEnvironments
@@ -335,30 +335,16 @@ def _play(envs: SingleEnvironments, policy: Policy, seed: int) -> _PlayedEpisode
 def _actor(policy: Policy, seed: int) -> Callable[[Any], Any]:
     """Returns what acts in an episode, one observation at a time."""
     generator = np.random.default_rng([seed, 1])
-    states: list[Any] = [None]
-
-    def on_row(observation: Any) -> Any:
-        nonlocal states
-        row = stack_alike([observation])
-        if isinstance(policy, RecurrentPolicy):
-            actions, states = policy.step(row, states, [generator])
-        else:
-            actions = policy(row, [generator])
-        return policy.executed(actions)[0]
-
-    if not policy.in_sequence:
-        return on_row
-    act = policy.begin(generator if policy.draws else None)
+    act = policy.begin(generator)
 
     def first(observation: Any) -> Any:
         nonlocal act
         try:
             return act(observation)
         except TakesBatchesError as error:
-            assert isinstance(policy, FunctionPolicy)
             policy.take_batches(error)
-            act = on_row
-            return on_row(observation)
+            act = policy.begin(generator)
+            return act(observation)
 
     return first
 

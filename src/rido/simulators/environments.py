@@ -132,6 +132,7 @@ class SingleEnvironments(Environments):
         wrappers: Wrappers,
     ) -> None:
         self._envs, self._make, self.most, self._wrappers = envs, make, most, wrappers
+        self._retired: list[gym.Env[Any, Any]] = []  # not used any more
         for env in envs:
             wrappers.prepare(env)
         self._batch: Any = []  # copies, because an environment may reuse its buffer; an array where the space is a Box
@@ -165,12 +166,17 @@ class SingleEnvironments(Environments):
         self._grow()
         return len(self._envs) > 1
 
-    def renew(self) -> None:
-        """Puts a fresh environment into slot 0, which has forgotten what was tried in the other one."""
-        if self._make is not None:
-            self._envs[0].close()
-            self._envs[0] = made = self._make()
-            self._wrappers.prepare(made)
+    def renew(self) -> bool:
+        """Puts a fresh environment into slot 0, which has forgotten what was tried; returns whether there is one.
+
+        The other one stays open: several may share a connection, or the function may return the same one every time.
+        """
+        if self._make is None or any((made := self._make()) is each for each in self._envs):
+            return False
+        self._wrappers.prepare(made)
+        self._retired.append(self._envs[0])
+        self._envs[0] = made
+        return True
 
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
         for row, (slot, seed) in enumerate(zip(slots.tolist(), seeds, strict=True)):
@@ -284,7 +290,7 @@ class SingleEnvironments(Environments):
     def close(self) -> None:
         self._wrappers.restore()
         with ExitStack() as stack:  # closes all of them, also where one raises
-            for env in self._envs if self._make is not None else ():
+            for env in (*self._envs, *self._retired) if self._make is not None else ():
                 stack.callback(env.close)
 
     def remarks(self) -> list[str]:

@@ -34,7 +34,6 @@ except ImportError as error:
     raise ImportError('EnvPoolSimulator needs envpool: pip install "rido[envpool]"') from error
 
 _NUM_ENVS = 32
-_NOT_SEEDED = "EnvPool draws starts and noise that the seed does not control"
 _SET_HERE = ("batch_size", "env_type", "num_envs", "num_threads", "seed")  # EnvPool's arguments that are no env_kwargs
 _NO_LIMIT = (0, 2**31 - 1)  # what EnvPool calls the limit of an environment that has none, or computes it itself
 # Families whose max_episode_steps cuts episodes and does nothing else, tried with EnvPool 1.2.5. MiniGrid and BabyAI
@@ -141,7 +140,9 @@ class EnvPoolSimulator(Simulator):
     @property
     def _found(self) -> Found:
         found = self._halves[0].found
-        return found if self._remake else replace(found, notes=(_NOT_SEEDED,))
+        if self._remake:
+            return found
+        return replace(found, notes=("EnvPool draws starts and noise that the seed does not control",))
 
     @property
     def fingerprint(self) -> str:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 import rido.simulators.envs
 from rido.core import checks
+from rido.policies.actions import one_by_one
 from rido.policies.base import Policies, Policy
-from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError, one_by_one
+from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError
 from rido.policies.observations import stack, stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.policies.resolve import resolve_policy
@@ -42,6 +43,7 @@ from rido.simulators.rehearsal import (
     as_batched,
     can_pair,
     first_observations,
+    instances_differ,
     memory_notes,
     mixes_rows,
     rehearsal_notes,
@@ -145,8 +147,8 @@ class EnvironmentsSimulator(Simulator):
             case "starts":
                 return Batch(NO_TRAJECTORIES, self._starts(seeds, points), found=self.found)
             case "trial":
-                notes = self._check_seeds(seeds, points)
-                return Batch(NO_TRAJECTORIES, found=replace(self.found, notes=notes))
+                rehearsed, notes = self._rehearsed, self._check_seeds(seeds, points)
+                return Batch(NO_TRAJECTORIES, found=Found(notes, rehearsed=self._rehearsed - rehearsed))
         if observing and not self._envs.in_rows:
             raise ValueError(
                 f"critic must be left out where observations are {self.observation_space}: a batch of them has no rows"
@@ -178,8 +180,17 @@ class EnvironmentsSimulator(Simulator):
         if not self.policy.in_sequence:
             self._try(seeds)  # first of all, while environments are fresh
         self._envs.provide(1)
+        notes: list[str] = []
+        if self.policy.in_sequence and isinstance(self._envs, SingleEnvironments):
+            differ, taken = instances_differ(self._envs, seeds[0])
+            self._rehearsed += taken
+            if differ:
+                notes.append(
+                    "another instance of the environment gives another trajectory for the same seed and actions: its "
+                    "constructor or its steps draw random numbers that the seed does not control"
+                )
         self._findings = check_seeds(self._envs, self.policy, seeds, points)
-        return self._findings.notes
+        return (*self._findings.notes, *notes)
 
     def remembers(self, name: str = "") -> bool:
         """Returns whether a policy has a memory that nothing clears; see :class:`Capabilities`."""
@@ -305,7 +316,6 @@ class EnvironmentsSimulator(Simulator):
         except TakesBatchesError as error:
             if not envs.in_rows:
                 raise rollout.failure(f"the policy raised {error.__cause__!r}") from error.__cause__
-            assert isinstance(policy, FunctionPolicy)
             policy.take_batches(error)
             return None
         return rollout
@@ -390,7 +400,6 @@ class EnvironmentsSimulator(Simulator):
                 try:
                     return one_by_one(rollout.actors(policy), observations, space)
                 except TakesBatchesError as error:
-                    assert isinstance(policy, FunctionPolicy)
                     policy.take_batches(error)
             generators = rollout.generators(self.policy.draws)
             if not isinstance(self.policy, RecurrentPolicy):

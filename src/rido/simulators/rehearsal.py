@@ -36,11 +36,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.policies.base import Policy
-from rido.policies.functions import FunctionPolicy, TakesBatchesError
+from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError
 from rido.policies.observations import leaves, stack, take
-from rido.policies.recurrent import RecurrentPolicy
 from rido.simulators.environments import Environments, SingleEnvironments
-from rido.simulators.repeatability import GlobalState, copied
+from rido.simulators.repeatability import GlobalState, content, copied
+from rido.simulators.sequence import SequentialRollout
+from rido.simulators.wrappers import layers
 
 STEPS = 14
 """Steps of a play; four plays are 56 transitions, and seven are 98."""
@@ -246,20 +247,59 @@ def _step(envs: Environments, policy: Policy, busy: list[int], plays: dict[int, 
 
 def _act(envs: Environments, policy: Policy, play: Play, observation: Any) -> Any:
     """Returns the action of one observation, as the environment gets it."""
-    if policy.in_sequence:
-        if play.state is None:
-            play.state = cloudpickle.loads(cloudpickle.dumps(envs.action_space))
-            play.state.seed(play.seed % 2**31)
-        return play.state.sample()
-    if play.state is None:
-        play.state = [None], np.random.default_rng([play.seed, 1])
-    states, generator = play.state
-    if isinstance(policy, RecurrentPolicy):
-        actions, states = policy.step(observation, states, [generator])
-        play.state = states, generator
-    else:
-        actions = policy(take(observation, np.zeros(1, dtype=np.intp)), [generator])
-    return policy.executed(actions)[0]
+    if play.state is None and policy.in_sequence:
+        space = cloudpickle.loads(cloudpickle.dumps(envs.action_space))
+        space.seed(play.seed % 2**31)
+        play.state = lambda _: space.sample()
+    elif play.state is None:
+        play.state = policy.begin(np.random.default_rng([play.seed, 1]))
+    return play.state(take(observation, 0))
+
+
+def instances_differ(envs: SingleEnvironments, seed: int) -> tuple[bool, int]:
+    """Returns whether the same seed and actions give another trajectory in a fresh instance, and the transitions taken.
+
+    Constructors may draw random numbers that no seed controls. Instances whose contents are the same, byte for byte,
+    after the same reset need no step.
+    """
+    before, taken = GlobalState(), 0
+    try:
+        plays: list[SequentialRollout] = []
+        first = _content(envs, seed)
+        if first is None:
+            plays.append(_alone(envs, seed))
+        if not envs.renew():
+            return False, 0
+        if first is not None and first == _content(envs, seed):
+            return False, 0
+        while len(plays) < 2:
+            plays.append(_alone(envs, seed))
+            if len(plays) < 2:
+                envs.renew()
+        taken = sum(play.trajectories().transitions for play in plays)
+        rewards = [play.trajectories().flat for play in plays]
+        seen = [play.seen for play in plays]
+        same = len(seen[0]) == len(seen[1]) and all(close(*pair) for pair in zip(*seen, strict=True))
+        return not (same and close(*rewards)), taken
+    except (Exception, SystemExit):
+        return False, taken  # the first trajectory fails in the same way, and its error says where
+    finally:
+        before.restore()
+
+
+def _content(envs: SingleEnvironments, seed: int) -> bytes | None:
+    """Returns the attributes of an environment and its wrappers after a reset; None if they cannot be compared."""
+    envs.begin(seed, None)
+    return content([{name: it for name, it in vars(layer).items() if name != "env"} for layer in layers(envs.first)])
+
+
+def _alone(envs: SingleEnvironments, seed: int) -> SequentialRollout:
+    """Plays a few steps as a plain loop does, with actions that the seed decides."""
+    spaces = envs.observation_space, envs.action_space
+    options: dict[str, Any] = dict(end_on_truncation=True, spaces=spaces, reader=envs.reader, observing=True)
+    played = SequentialRollout(envs.first, RandomPolicy(spaces[1]), np.array([STEPS]), [seed], **options)
+    played.run(lambda row: envs.begin(seed, None))
+    return played
 
 
 def mixes_rows(policy: Policy, seen: Sequence[Any]) -> bool:

@@ -14,14 +14,16 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 
+from rido.policies.actions import one_action
 from rido.policies.base import Policy
-from rido.policies.functions import FunctionPolicy, TakesBatchesError, one_action
+from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import stack_alike, take
 from rido.simulators.base import Points
 from rido.simulators.environments import Environments, SingleEnvironments
@@ -111,6 +113,15 @@ def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int], points
     return Findings(tuple(notes), seeded, unseeded)
 
 
+def content(thing: Any) -> bytes | None:
+    """Returns an object as bytes; None if it cannot be copied, or is too large."""
+    try:
+        cloudpickle.dump(thing, file := _Small())
+        return file.getvalue()
+    except Exception:
+        return None
+
+
 class _Small(io.BytesIO):
     """A file that takes some bytes only: copies of replay buffers are not worth their time."""
 
@@ -122,11 +133,10 @@ class _Small(io.BytesIO):
 
 def copied(policy: Policy) -> Any:
     """Returns a copy of a policy, which may remember its calls; None if it cannot be copied, or is too large."""
-    try:
-        cloudpickle.dump(policy, file := _Small())
-        return cloudpickle.loads(file.getvalue())
-    except Exception:
-        return None
+    with suppress(Exception):
+        if (found := content(policy)) is not None:
+            return cloudpickle.loads(found)
+    return None
 
 
 def _act(policy: Policy, observation: Any, seed: int, space: Any) -> list[Any]:
@@ -136,7 +146,6 @@ def _act(policy: Policy, observation: Any, seed: int, space: Any) -> list[Any]:
         try:
             return [one_action(policy.begin(each)(copy.deepcopy(observation)), space) for each in generators]
         except TakesBatchesError as error:
-            assert isinstance(policy, FunctionPolicy)
             policy.take_batches(error)
     return list(policy(stack_alike([observation] * _ROWS), generators))
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.trajectories import Trajectories, starts_of
+from rido.policies.actions import one_action
 from rido.policies.base import Policy
-from rido.policies.functions import TakesBatchesError, one_action
+from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import stack_alike
 from rido.simulators.base import Position, SimulationError
 from rido.simulators.components import ComponentReader
@@ -176,6 +177,11 @@ class SequentialRollout:
             flat[np.repeat(starts_of(lengths) - starts_of(steps), steps) + np.arange(len(rewards))] = rewards
             rewards = flat
         return Trajectories.of_checked(rewards, lengths.copy(), steps)
+
+    @property
+    def seen(self) -> list[Any]:
+        """All observations, one by one."""
+        return self._seen
 
     def observations(self) -> Any:
         return stack_alike(self._seen)

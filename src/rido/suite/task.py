@@ -13,9 +13,11 @@ from typing import Any
 from rido.core.trajectories import Trajectories
 from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
-from rido.record.records import NOTES, SUITE_TASK
+from rido.evaluation.source import Live
+from rido.record.header import SuiteHeader
+from rido.record.records import NOTES
 from rido.record.runfile import RunFile
-from rido.simulators.base import SimulationError, refuse_memory
+from rido.simulators.base import SimulationError, refuse_components, refuse_memory
 from rido.simulators.sobol import check_seeds
 from rido.suite.leaderboard import Task
 from rido.suite.race import TrajectoryRange
@@ -75,7 +77,7 @@ class OpenTask:
             except SimulationError as error:
                 reason = f"{policy} in {self._name}: {error.reason}"
                 raise SimulationError(error.trajectory, error.step, error.seed, reason) from error.__cause__
-            self._remember(policy, self._stores[policy].found.notes)
+            self._remember(policy, self._stores[policy].live.found.notes)
         return told
 
     @property
@@ -87,45 +89,47 @@ class OpenTask:
     @property
     def remarks(self) -> list[str]:
         """What else a reader may want to know, with the task."""
-        found = [remark for store in self._stores.values() for remark in store.found.remarks]
+        found = [remark for store in self._stores.values() for remark in store.live.found.remarks]
         return list(dict.fromkeys(f"{self._name}: {remark}" for remark in found))
 
     def _open(self, policy: str, opening: ExitStack) -> TrajectoryStore:
-        able = self._lineup.simulator(policy).capabilities
-        refuse_memory(self._lineup.simulator(policy), policy)
-        record = None
+        running = self._lineup.simulator(policy)
+        able, record = running.capabilities, None
+        refuse_memory(running, policy)
+        refuse_components(running, "a suite")
         if self._folder is not None:
-            identity = {
-                SUITE_TASK: self._name,
-                "policy": policy,
-                "environment": self._problem.name(),
-                **self._problem.fingerprints(self._lineup.simulator(policy)),
+            header = SuiteHeader(
+                task=self._name,
+                policy=policy,
+                environment=self._problem.name(),
+                **self._problem.fingerprints(running),
                 **self._problem.configuration(brief=True),
-                "horizon": self._problem.horizon,
-                "seed": self._entropy,
-            }
+                horizon=self._problem.horizon,
+                seed=self._entropy,
+            )
             Path(self._folder).mkdir(parents=True, exist_ok=True)
-            record = RunFile(Path(self._folder) / _file_name(self._name, policy, identity), identity)
-            opening.callback(record.close)
+            record = opening.enter_context(RunFile(Path(self._folder) / _file_name(header), header))
             self._records[policy] = record
-            self._notes[policy] = list(record.configuration.get(NOTES, []))
-        simulator = self._lineup.simulator(policy)
-        store = TrajectoryStore(simulator, entropy=self._entropy, record=record)
+            self._notes[policy] = list(record.state(NOTES, []))
+        process: dict[str, Any] = dict(horizon=self._problem.horizon, gamma=self._problem.gamma)
+        store = TrajectoryStore(Live(running, self._entropy, **process), record=record)
         if not store.recorded:
             draws = able.policy is not None and not able.policy.reproducible
             notes = [f"{policy} draws random numbers that the seed does not control"] if draws else []
             notes += [] if able.policy is None else [f"{policy}: {warning}" for warning in able.policy.warnings]
-            self._remember(policy, [*notes, *check_seeds(simulator, self._entropy, sobol=False)])
+            self._remember(policy, [*notes, *check_seeds(running, self._entropy, sobol=False)])
         return store
 
     def _remember(self, policy: str, notes: Sequence[str]) -> None:
-        if new := [note for note in notes if note not in self._notes[policy]]:
-            self._notes[policy] += dict.fromkeys(new)
-            if policy in self._records:
-                self._records[policy].add_notes(new)
+        self._notes[policy] = list(dict.fromkeys([*self._notes[policy], *notes]))
+        if policy in self._records:
+            self._records[policy].note(NOTES, notes)
 
 
-def _file_name(task: str, policy: str, identity: Mapping[str, Any]) -> str:
-    digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=6).hexdigest()
-    readable = re.sub(r"[^A-Za-z0-9.]+", "-", f"{task} {policy}").strip("-.")[:80]
+def _file_name(header: SuiteHeader) -> str:
+    """Returns a readable name with a digest of the settings, the same as in earlier versions."""
+    settings = {{"task": "suite task"}.get(name, name): value for name, value in header.to_json().items()}
+    identity = json.dumps({name: value for name, value in settings.items() if value is not None}, sort_keys=True)
+    digest = hashlib.blake2b(identity.encode(), digest_size=6).hexdigest()
+    readable = re.sub(r"[^A-Za-z0-9.]+", "-", f"{header.task} {header.policy}").strip("-.")[:80]
     return f"{readable}-{digest}.rido"

@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 import rido
 from environments import Faulty, Leaves, Leaving, Mortal
-from rido.evaluation import collector
+from rido.evaluation import source
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel.pool import WorkerError
@@ -90,6 +90,7 @@ def test_workers_that_are_not_ready_do_not_count_as_alive(tmp_path):
     gate.touch()
     with WorkerSimulator(partial(Gated, gate), zeros, workers=2, horizon=40) as simulator:
         wait_for_workers(simulator, (2, 2))
+        simulator.rollout(LENGTHS, SEEDS)  # the first request is rehearsed by both, so it must not find one alone
         gate.unlink()
         os.kill(simulator.pids[0], signal.SIGKILL)
         wait_for_workers(simulator, (1, 2))
@@ -111,7 +112,7 @@ def test_slow_is_not_stuck():
 
 
 def test_after_too_many_failures_the_run_file_has_what_was_collected_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(collector, "_PIECE_SECONDS", 1e-6)
+    monkeypatch.setattr(source, "_PIECE_SECONDS", 1e-6)
     trap = partial(Trap, tmp_path, "killed", times=100)
     with (
         WorkerSimulator(trap, zeros, workers=2, horizon=30, num_envs=1, max_failures=1) as simulator,

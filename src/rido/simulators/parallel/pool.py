@@ -169,8 +169,10 @@ class PoolSimulator(Simulator):
             self._rehearse(request)
         rows = np.arange(len(request.seeds))
         if request.wants == "trial":
+            tried: Batch
             (tried,) = self._run("collect", request, [rows])
-            return Batch(tried.trajectories, found=replace(self.found, notes=tried.found.notes))
+            self._rehearsed += tried.found.rehearsed
+            return tried
         costs = np.ones_like(rows) if request.lengths is None else request.lengths
         chunks = split(costs, len(self._workers), self.num_envs // len(self._workers))
         return join(self._run("collect", request, chunks), np.concatenate(chunks), self.found)

@@ -1,0 +1,436 @@
+"""Sources of trajectories: a simulator, a run that goes on from its file, or a file alone.
+
+The loop asks a source for one piece after the other and for what was decided before. So a run that is live, one that
+resumes and one that is read take the same steps; a file alone ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.schedule import Schedule
+from rido.core.trajectories import Trajectories
+from rido.evaluation.components import Components
+from rido.evaluation.progress import Progress
+from rido.policies.observations import take
+from rido.predictors.base import Critic, signal, value
+from rido.predictors.features import FeatureExtractor
+from rido.record.database import RunFileError
+from rido.record.records import DOUBTS, NOTES, REMARKS, WHOLE, Piece
+from rido.record.runfile import RunFile
+from rido.simulators.base import (
+    Batch,
+    Request,
+    Seeds,
+    SimulationError,
+    Simulator,
+    Summarised,
+    Wants,
+    trajectory_seeds,
+)
+from rido.simulators.sobol import SobolPoints
+
+RESET_REPLICATES = 16
+"""Sequences of Sobol points for resets."""
+
+_PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
+_PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
+_RESETS = 1024  # resets in a piece; a fixed number, because a critic may round a row by its place in the batch
+_RESET_STREAM = 1  # stream of seeds for resets
+_START_STREAM = 2  # stream of the points where trajectories start
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+class EndedError(RunFileError):
+    """A run that is read has no more."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"run file {path} has no finished round yet")
+
+
+class OtherPlanError(RunFileError):
+    """A run file has other trajectories than those that are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__("run file was recorded by another version of rido, which planned otherwise")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Trajectories to collect.
+
+    Attributes:
+        round: number under which a run file keeps them.
+        first: index of the first one; the others follow.
+        lengths: of each.
+        groups: the replicate that each belongs to, where starts are Sobol points.
+        critic: the control variate whose signal is wanted too.
+        extractor: makes the features that are wanted too.
+        room: transitions that they may take: it ends at the first trajectory that the rest does not pay for at its
+            planned length; None for all.
+    """
+
+    round: int
+    first: int
+    lengths: Counts
+    groups: Counts
+    critic: Critic | None = None
+    extractor: FeatureExtractor | None = None
+    room: int | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether rewards alone are wanted."""
+        return self.critic is None and self.extractor is None
+
+    def after(self, batch: Trajectories) -> Wanted:
+        """Returns the rest of it when its first trajectories are there."""
+        room = None if self.room is None else self.room - batch.transitions
+        rest = self.lengths[len(batch) :], self.groups[len(batch) :]
+        return replace(self, first=self.first + len(batch), lengths=rest[0], groups=rest[1], room=room)
+
+
+class Said(NamedTuple):
+    """What a reader of the result should know.
+
+    Attributes:
+        notes: reasons why the same seed may not give the same result.
+        doubts: why the policy may not be the agent that was trained, or the critic not the one that was asked for.
+        remarks: what else there is to know.
+        normalisation: what was done to the agent's observations.
+        rehearsed: transitions of the rehearsal.
+    """
+
+    notes: Sequence[str]
+    doubts: Sequence[str]
+    remarks: Sequence[str]
+    normalisation: str
+    rehearsed: int
+
+
+class Source(Protocol):
+    """Where the loop gets pieces of a run."""
+
+    takes_points: bool
+    sums: bool
+
+    def next(self, request: Wanted) -> Piece:
+        """Returns the first of these trajectories, as many as make a piece."""
+        ...
+
+    def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
+        """Returns the critic's values of resets, and the seconds that these took.
+
+        Args:
+            first: index of the first one.
+            replicates: the sequence that the point of each comes from.
+            critic: the critic.
+            points: whether resets start from Sobol points.
+        """
+        ...
+
+    def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
+        """Returns what was decided before, or else ``value()``."""
+        ...
+
+    def check_same(self, name: str, values: list[float]) -> None:
+        """Raises where a run that goes on has other numbers than it had before."""
+        ...
+
+    def said(self) -> Said:
+        """Returns what a reader should know by now."""
+        ...
+
+    def reset_batch(self) -> int:
+        """Returns how many resets make a batch."""
+        ...
+
+
+class Live:
+    """Simulates trajectories by their index.
+
+    Args:
+        simulator: what simulates.
+        entropy: what all seeds come from.
+        horizon: number of time steps.
+        gamma: discount factor.
+        replicates: sequences of Sobol points for the starts of trajectories; 0 for random starts.
+        components: what is estimated of rewards with several components or discounts.
+        notes: reasons known beforehand why the same seed may not give the same result.
+        doubts: what else should be known before the numbers are trusted.
+
+    Attributes:
+        takes_points: whether points can decide where trajectories start.
+        sums: whether it has returned sums instead of rewards.
+        found: what the simulator has found out so far.
+    """
+
+    def __init__(
+        self,
+        simulator: Simulator,
+        entropy: int,
+        *,
+        horizon: int,
+        gamma: float,
+        replicates: int = 0,
+        components: Components | None = None,
+        notes: Sequence[str] = (),
+        doubts: Sequence[str] = (),
+    ) -> None:
+        able = simulator.capabilities
+        self._policy, self.found = able.policy, able.found
+        self.sums = False
+        self.takes_points = able.takes_points
+        self._simulator, self._entropy = simulator, entropy
+        self._horizon, self._gamma = horizon, gamma
+        self._points = SobolPoints(entropy, stream=_START_STREAM, replicates=replicates) if replicates else None
+        self._reset_points = SobolPoints(entropy, stream=_RESET_STREAM, replicates=RESET_REPLICATES)
+        self._lockstep, self._limits = able.lockstep, able.limits
+        self._components = components
+        self._notes, self._doubts = tuple(notes), tuple(doubts)
+        self._planned, self._seconds = 0, 0.0  # steps that were planned, and the time that they took
+        self._summarised: Summarised | None = None
+
+    def next(self, request: Wanted) -> Piece:
+        """Simulates the first of these trajectories: one for each environment, and more if they are quick."""
+        count, lengths, room = self._simulator.num_envs, request.lengths, request.room
+        limited = self._limits and request.plain and self._points is None
+        if room is not None and not limited:  # those that it pays for in any case
+            lengths = lengths[: np.searchsorted(np.cumsum(lengths), room, side="right")]
+        if self._lockstep:
+            count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
+        elif self._seconds > 0:
+            rate = self._planned / self._seconds
+            count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
+        count = min(count, lengths.size)
+        plain = request.plain
+        seeds = trajectory_seeds(self._entropy, request.first, count)
+        points = None if self._points is None else self._points.take(request.groups[:count])
+        started = time.perf_counter()
+        try:
+            wants: Wants = "rewards" if plain else "observations"
+            limit = room if limited else None
+            batch = self._simulator.collect(Request(lengths[:count], seeds, points, wants=wants, limit=limit))
+            self.found = batch.found
+            piece = Piece(request.round, batch.trajectories, 0.0) if plain else self._observed(request, batch, seeds)
+        except SimulationError as error:
+            raise error.at(request.first + error.trajectory) from error.__cause__
+        seconds = time.perf_counter() - started
+        if self._components is not None:
+            self._components.check(piece.trajectories)  # before anything is recorded
+        self._planned += int(piece.trajectories.lengths.sum())
+        self._seconds += seconds
+        return replace(piece, seconds=seconds)
+
+    def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
+        """Resets, and returns the critic's values of first observations and the seconds that it took."""
+        started, count = time.perf_counter(), replicates.size
+        seeds = Seeds(self._entropy, first, count, stream=_RESET_STREAM)
+        drawn = self._reset_points.take(replicates) if points else None
+        known = critic if self.sums else None
+        batch = self._simulator.collect(Request(None, seeds, drawn, wants="starts", critic=known))
+        self.found, found = batch.found, batch.observations
+        if not self.sums:
+            found = value(critic, found, np.full(count, self._horizon))
+        return found, time.perf_counter() - started
+
+    def summarise(self, schedule: Schedule, first: int, critic: Critic | None, total: int) -> Summarised:
+        """Collects a schedule on a device and returns sums over the rewards, and over the critic's signal."""
+        seeds = Seeds(self._entropy, first, schedule.trajectories)
+        known: dict[str, Any] = dict(critic=critic, before=self._summarised, total=total)
+        try:
+            batch = self._simulator.collect(Request(schedule, seeds, wants="sums", **known))
+        except SimulationError as error:
+            raise error.at(first + error.trajectory) from None
+        assert batch.sums is not None
+        self._summarised, self.found, self.sums = batch.sums, batch.found, True
+        return batch.sums
+
+    def reset_batch(self) -> int:
+        """Returns how many resets make a batch."""
+        return self._simulator.num_envs if self.sums else _RESETS
+
+    def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
+        """Nothing was decided before."""
+        return value()
+
+    def check_same(self, name: str, values: list[float]) -> None:
+        """Nothing was there before."""
+
+    def said(self) -> Said:
+        """Returns what the simulator and its policy say."""
+        normalisation = "" if self._policy is None else self._policy.normalisation
+        notes = tuple(dict.fromkeys([*self._notes, *self.found.notes]))
+        return Said(notes, self._doubts, self.found.remarks, normalisation, self.found.rehearsed)
+
+    def pass_over(self, groups: Counts, *, resets: bool = False) -> None:
+        """Passes over the points of trajectories or resets that were recorded before."""
+        if resets:
+            self._reset_points.skip(groups)
+        elif self._points is not None:
+            self._points.skip(groups)
+
+    def _observed(self, request: Wanted, observed: Batch, seeds: Sequence[int]) -> Piece:
+        if request.extractor is None:
+            assert request.critic is not None
+            made = signal(request.critic, observed, horizon=self._horizon, gamma=self._gamma)
+            return Piece(request.round, observed.trajectories, 0.0, signal=made.trajectories, starts=made.starts)
+        # One trajectory after the other, because an agent's value may be rounded by its place in the batch.
+        steps = observed.trajectories.steps
+        parts: list[Floats] = []
+        for seed, count, end in zip(seeds, steps.tolist(), np.cumsum(steps).tolist(), strict=True):
+            actions = None if observed.actions is None else observed.actions[end - count : end]
+            first = end - count + len(parts)  # there is one observation more than actions for each trajectory
+            observations = take(observed.observations, np.arange(first, first + count + 1))
+            parts.append(request.extractor.of_trajectory(observations, actions, seed))
+        features = np.concatenate(parts)
+        return Piece(request.round, observed.trajectories, 0.0, features=features, terminated=observed.terminated)
+
+
+class Recorded:
+    """The pieces of a run file, which end.
+
+    Args:
+        file: the run file.
+        pieces: recorded pieces that are still to come, where several sources share them.
+    """
+
+    takes_points = sums = False
+
+    def __init__(self, file: RunFile, pieces: deque[Piece] | None = None) -> None:
+        self._file = file
+        self.pieces = deque(file.pieces()) if pieces is None else pieces
+        self._resets = deque(file.resets())
+
+    def next(self, request: Wanted) -> Piece:
+        """Returns the next recorded piece, if it is of these trajectories."""
+        if not self.pieces:
+            return self._simulate(request)
+        piece, lengths = self.pieces.popleft(), request.lengths
+        planned = np.array_equal(piece.trajectories.lengths, lengths[: len(piece.trajectories)])
+        if not planned or piece.round != request.round or (piece.features is None) != (request.extractor is None):
+            raise OtherPlanError
+        self._pass_over(request.groups[: len(piece.trajectories)])
+        return piece
+
+    def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
+        """Returns the next recorded resets."""
+        if not self._resets:
+            return self._reset(first, replicates, critic, points=points)
+        if points:
+            self._pass_over(replicates, resets=True)
+        if self._resets[0][0].size != replicates.size:
+            raise OtherPlanError
+        return self._resets.popleft()
+
+    def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
+        """Returns what was decided."""
+        if (found := self._file.decided(name, round_)) is None:
+            raise EndedError(self._file.path)
+        return found
+
+    def check_same(self, name: str, values: list[float]) -> None:
+        """A reader takes what the data give here."""
+
+    def said(self) -> Said:
+        """Returns what the run has said."""
+        notes, doubts, remarks = (self._file.state(name, []) for name in (NOTES, DOUBTS, REMARKS))
+        return Said(notes, doubts, remarks, self._file.state("normalisation", ""), self._file.decided("rehearsed") or 0)
+
+    def reset_batch(self) -> int:
+        """Returns how many resets make a batch."""
+        return _RESETS
+
+    def _simulate(self, request: Wanted) -> Piece:
+        raise EndedError(self._file.path)
+
+    def _reset(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
+        raise EndedError(self._file.path)
+
+    def _pass_over(self, groups: Counts, *, resets: bool = False) -> None:
+        pass
+
+
+class Resumed(Recorded):
+    """The pieces of a run file, and then those of a simulator, which are recorded.
+
+    Args:
+        file: the run file.
+        live: simulates.
+        pieces: recorded pieces that are still to come, where several sources share them.
+    """
+
+    def __init__(self, file: RunFile, live: Live, pieces: deque[Piece] | None = None) -> None:
+        super().__init__(file, pieces)
+        self._live, self.takes_points = live, live.takes_points
+
+    def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
+        """Returns what was decided before; if nothing was, decides and records it."""
+        return self._file.decide(name, value, round_)
+
+    def check_same(self, name: str, values: list[float]) -> None:
+        """Raises where the same data gave other numbers before."""
+        if not np.allclose(self.decide(name, lambda: values), values, rtol=1e-6, atol=1e-9):
+            raise RunFileError(
+                f"run file {self._file.path} was made with another {name}: the same data gives another one here, "
+                "perhaps because of another version of numpy; give another file name to start a new run"
+            )
+
+    def said(self) -> Said:
+        """Returns what the run has said, with what is new."""
+        now = self._live.said()
+        for name, texts in ((NOTES, now.notes), (DOUBTS, now.doubts), (REMARKS, now.remarks)):
+            self._file.note(name, texts)
+        self._file.set("normalisation", now.normalisation)
+        self._file.decide("rehearsed", lambda: now.rehearsed)
+        return super().said()
+
+    def _simulate(self, request: Wanted) -> Piece:
+        piece = self._live.next(request)
+        self.said()
+        self._file.append(piece, self._live.found.workers)
+        return piece
+
+    def _reset(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
+        starts, seconds = self._live.starts(first, replicates, critic, points=points)
+        self._file.append_resets(first // _RESETS, starts, seconds, self._live.found.workers)
+        return starts, seconds
+
+    def _pass_over(self, groups: Counts, *, resets: bool = False) -> None:
+        self._live.pass_over(groups, resets=resets)
+
+
+def collect(
+    source: Source,
+    request: Wanted,
+    bar: Progress,
+    *,
+    check: Callable[[Trajectories], None] | None = None,
+) -> list[Piece]:
+    """Returns the trajectories of a request, one piece after the other.
+
+    Args:
+        source: where they come from.
+        request: the trajectories.
+        bar: moves on with each piece.
+        check: raises if the rewards of a piece are not as they should be.
+    """
+    pieces: list[Piece] = []
+    while request.lengths.size and (request.room is None or request.lengths[0] <= request.room):
+        pieces.append(source.next(request))
+        batch = pieces[-1].trajectories
+        if check is not None:
+            check(batch)
+        bar.advance(batch.transitions)
+        request = request.after(batch)
+    return pieces
