@@ -37,7 +37,7 @@ def run(*arguments):
 
 def test_a_suite_is_run_and_resumed(file, tmp_path):
     first = run(file)
-    assert first.exit_code == 0 and "pairs is sure at 95% confidence" in first.output
+    assert first.exit_code == 0 and "pairs is significant at 95% confidence" in first.output
     folder = tmp_path / "pendulums"
     page = (folder / "leaderboard.html").read_bytes()
     assert {path.name for path in folder.iterdir()} == {

@@ -337,7 +337,7 @@ class TestWhatCannotBe:
             (dict(components=lambda transition: {}), "takes 1 positional argument but 5 were given"),
             (dict(env=TwoRewards), "components must name the 2 entries of the vector reward, got 1 names"),
             (dict(plan_for="costs"), "plan_for must be one of 'all', 'reward', 'cost', got 'costs'"),
-            (dict(components=None, plan_for="cost"), "plan_for must come with components or several gamma"),
+            (dict(components=None, plan_for="cost"), "plan_for works only with components or several gamma"),
             (dict(critic="fit"), "do not go with a critic"),
             (dict(components=None, gamma=(0.5, 0.9), critic="fit"), "do not go with a critic"),
             (dict(reward_range=(0, 30)), "do not go with reward_range"),

@@ -232,7 +232,7 @@ def test_settings_that_an_own_simulator_would_ignore_are_refused(settings, messa
     ("simulator", "message"),
     [
         ("gymnasium", "workers must be 1 with simulator 'gymnasium', got 2: give simulator 'workers' or leave it out"),
-        ("envpool", "workers must be 1 with simulator 'envpool', got 2: it has threads of its own"),
+        ("envpool", "workers must be 1 with simulator 'envpool', got 2: it has its own threads"),
         ("ray", r"workers must be 1 with simulator 'ray', got 2: simulator=partial\(RaySimulator, num_actors="),
         ("jax", "workers must be 1 with simulator 'jax', got 2: it uses the whole device"),
         (GymnasiumSimulator, "workers must be 1 with a function that makes a simulator, got 2: give the function"),

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from rido.cli import app
 from rido.paper import SECTIONS, reproduce, theory
-from rido.paper.domains import ADDITIONAL, MAIN, Source, precision, record
+from rido.paper.domains import ADDITIONAL, MAIN, BankSource, precision, record
 from rido.paper.policies import find_policy
 from rido.simulators.envs import lqg
 
@@ -139,7 +139,7 @@ def test_killed_and_resumed_gives_the_same(quick, tmp_path):
 
 def test_a_bank_knows_its_domain(tmp_path):
     """LQG's mean return is the closed form within 4.5 standard errors (one false alarm in 100,000)."""
-    source = Source(DOMAINS["lqg"], 0.99, None, 2000, tmp_path)
+    source = BankSource(DOMAINS["lqg"], 0.99, None, 2000, tmp_path)
     for path in source.parts():
         record(source, path)
     found = precision(source, 0.99)
@@ -182,7 +182,7 @@ def test_agents_from_the_hub(hub, agents_dir, tmp_path):
         path = find_policy(domain, "hub", tmp_path / "downloads", hub=hub)
         local = find_policy(domain, agents_dir, tmp_path)
         assert path.read_bytes() == local.read_bytes()
-        sources = [Source(domain, None, each, 1, tmp_path) for each in (path, local)]
+        sources = [BankSource(domain, None, each, 1, tmp_path) for each in (path, local)]
         assert sources[0].name == sources[1].name
         returns = []
         for source in sources:

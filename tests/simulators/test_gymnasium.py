@@ -69,7 +69,7 @@ def test_a_policy_that_fails_or_returns_the_wrong_shape_is_named():
             lambda: GymnasiumSimulator("CartPole-v1", act, horizon=5, env_kwargs={"wings": 2}),
             "env_kwargs must be arguments",
         ),
-        (lambda: GymnasiumSimulator(Mortal, act, horizon=5, env_kwargs={"death": 1}), "env_kwargs must come with"),
+        (lambda: GymnasiumSimulator(Mortal, act, horizon=5, env_kwargs={"death": 1}), "env_kwargs works only with"),
         (lambda: GymnasiumSimulator(7, act, horizon=5), "env must be an id, a function that makes an environment"),
         (lambda: GymnasiumSimulator(dict, act, horizon=5), "env must make a gymnasium.Env when it is called"),
         (lambda: GymnasiumSimulator(Mortal, act, horizon=0), "horizon must be an integer of at least 1, got 0"),

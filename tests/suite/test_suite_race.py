@@ -76,7 +76,7 @@ def test_the_mean_over_tasks_is_that_of_normalised_scores():
     assert alone.value == board.value("x", "a").value and alone.transitions == board.rewards["a"].transitions_of("x")
 
 
-def test_policies_whose_order_is_sure_drop_out():
+def test_policies_whose_order_is_significant_drop_out():
     """Two policies are alike, the third is far behind: it gets its share of three quarters of the budget, no more."""
 
     def rewards(task, name, common, rng):
@@ -86,7 +86,7 @@ def test_policies_whose_order_is_sure_drop_out():
     assert board.sure == {("x", "z"), ("y", "z")} and board.best is None and not board.decided
     spent = {name: sum(rewards.transitions_of(name) for rewards in board.rewards.values()) for name in "xyz"}
     assert 700 <= spent["z"] < 900 and min(spent["x"], spent["y"]) > 1000
-    assert "the order of 2 of 3 pairs is sure" in board.summary()
+    assert "the order of 2 of 3 pairs is significant" in board.summary()
 
 
 def test_early_ends_go_back_into_the_budget():

@@ -174,7 +174,7 @@ def _run_from(
             for place, name in enumerate(race.names):
                 if name in names:
                     number = race.rounds * len(race.names) + place
-                    parts = collect(sources[name], Wanted(number, trajectories, lengths, groups), bar)
+                    parts = [*collect(sources[name], Wanted(number, trajectories, lengths, groups), bar)]
                     told[name] = concatenate([part.trajectories for part in parts])
                     said[name], pieces = sources[name].said(), [*pieces, *parts]
             race.tell(told)

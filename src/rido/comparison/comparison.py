@@ -1,4 +1,4 @@
-"""Comparison: which of several policies is best, how sure that is, and who dropped out when."""
+"""Comparison: which of several policies is best, how significant that is, and which were eliminated when."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _NO_GAIN = 1.1  # pairing gains nothing where the variance of a difference falls
 
 @dataclass(frozen=True)
 class Exit:
-    """When a policy dropped out of a race.
+    """When a policy was eliminated from a race.
 
     Attributes:
         transitions: of all policies by then.
-        round: the round after which it left, from 1.
+        round: the round after which it was eliminated, from 1.
         leader: the policy that it was found to be worse than.
     """
 
@@ -44,9 +44,9 @@ class Comparison:
 
     Attributes:
         best: name of the best policy; None while undecided.
-        ranking: all names, the best first; those that dropped out come last.
+        ranking: all names, the best first; those that were eliminated come last.
         rewards: what everything is computed from.
-        exits: when the policies that are not among the best dropped out.
+        exits: when the policies that are not among the best were eliminated.
         level: error probability of the last look at a difference, on one side.
         confidence: probability that no policy is wrongly called the best.
         tolerance: difference that does not matter.
@@ -86,7 +86,7 @@ class Comparison:
 
     @property
     def eliminated(self) -> dict[str, int]:
-        """The policies that dropped out, with the transitions of all policies by then."""
+        """The policies that were eliminated, with the transitions of all policies by then."""
         return {name: exit.transitions for name, exit in self.exits.items()}
 
     @property
@@ -109,7 +109,7 @@ class Comparison:
             checks.choice(argument, name, self.ranking)
 
     def bounds(self, name: str, other: str) -> tuple[float, float]:
-        """Returns the bounds on J(name) - J(other) that decide who drops out; infinite before the first look.
+        """Returns the bounds on J(name) - J(other) that decide eliminations; infinite before the first look.
 
         They hold at every look, and with the confidence of the comparison for the differences of all policies to one.
         """
@@ -285,7 +285,7 @@ def reach_at(level: float, alpha: float, difference: Estimate, values: Sequence[
 
 
 def enough(difference: Estimate) -> bool:
-    """Returns whether a difference rests on so many pairs that it may decide."""
+    """Returns whether a difference rests on enough pairs to decide."""
     return difference.degrees_of_freedom > LEAST_PAIRS - 1.5 and math.isfinite(difference.standard_error)
 
 

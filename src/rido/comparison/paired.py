@@ -81,14 +81,14 @@ class PairedRewards:
         self._estimates: dict[tuple[tuple[str, float], ...], Estimate] = {}  # that were computed since the last round
         self._transitions = dict.fromkeys(self.names, 0)
         self.trajectories = 0
-        self.pairs = 0  # trajectories of each policy that is still in the race
+        self.pairs = 0  # trajectories of each policy that is not eliminated
         self.rounds = 0
 
     def add(self, trajectories: Mapping[str, Trajectories], dealt: NDArray[np.int64]) -> None:
         """Adds a round.
 
         Args:
-            trajectories: of each policy that is still in the race, in the same order.
+            trajectories: of each policy that is not eliminated, in the same order.
             dealt: the group to which each trajectory belongs.
         """
         self.rounds += 1

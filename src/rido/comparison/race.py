@@ -39,8 +39,8 @@ class Race:
     reward process, whose variance is small where the policies are alike: what is common to both cancels out. Lengths
     are planned for the difference that is hardest to decide.
 
-    After each round a policy drops out when the bound on its difference to the leader excludes 0, from the eighth pair
-    on (see :func:`rido.comparison.comparison.reach_at`). With K policies and ``alpha = 1 - confidence``, each
+    After each round a policy is eliminated when the bound on its difference to the leader excludes 0, from the eighth
+    pair on (see :func:`rido.comparison.comparison.reach_at`). With K policies and ``alpha = 1 - confidence``, each
     bound fails on one side with a probability of ``alpha / K`` over all looks, spent as
     :class:`rido.comparison.sequential.SpendingBoundary` says. A policy that is as good as any other is lost to one of
     the K - 1 others with at most ``alpha (K - 1) / K`` by Bonferroni's inequality. So the best one is lost with less
@@ -158,7 +158,7 @@ class Race:
 
     @property
     def replicates(self) -> int:
-        """Groups of trajectories that start from Sobol points of their own sequence; 0 where starts are random."""
+        """Groups of trajectories, each of which starts from another Sobol sequence; 0 where starts are random."""
         return self._division.groups if self._division.replicated else 0
 
     def dealt(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -207,7 +207,7 @@ class Race:
         )
 
     def _look(self, *, last: bool) -> None:
-        """Drops the policies that are significantly worse than the leader; finds the hardest of the others."""
+        """Eliminates the policies that are significantly worse than the leader; finds the hardest of the others."""
         leader = self._leader = self._ahead()
         rivals = {name: self._rewards.difference(name, leader) for name in self._racing if name != leader}
         tested = {name: rival for name, rival in rivals.items() if enough(rival)}

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from rido.comparison.comparison import Comparison, Exit
 from rido.comparison.tables import RecordedReturns, read_returns
 from rido.core import checks
-from rido.core.allocation import unit_of
-from rido.core.estimate import Estimate, satterthwaite
+from rido.core.estimate import Estimate, sum_of
 from rido.core.proportions import Rate, RateDifference, TwoValuedEstimate
 from rido.core.reward_moments import RewardMoments
-from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.policies.files import named_policies
 from rido.strategies.diagnostics import interval_warnings
@@ -46,8 +44,8 @@ def compare_results(
         files: 2 to 100 files, named by what tells their paths apart; or a dictionary by name of files or arrays of
             returns. :func:`rido.comparison.tables.read_returns` says which formats can be read.
         confidence: probability that no policy is wrongly called the best.
-        tolerance: difference that does not matter: the leader is called the best when it is surely not worse than any
-            other by more.
+        tolerance: difference that does not matter: the leader is called the best when it is significantly not
+            worse than any other by more.
 
     Returns:
         The same as of :func:`rido.compare`; an episode counts as one transition.
@@ -180,7 +178,7 @@ class RecordedRewards:
         pairs = self._pairs(name, other)
         first, second = (self._returns[name], self._returns[other]) if pairs is None else pairs
         if pairs is None:
-            found = _unpaired_difference(_estimate(first), _estimate(second))
+            found = sum_of([_estimate(first), _estimate(second)], [1.0, -1.0])  # Welch's degrees of freedom
         else:
             found = _estimate(first - second)
         if self._outcomes is None:
@@ -239,29 +237,3 @@ def _estimate(returns: Array) -> Estimate:
 def _two_valued(found: Estimate, rate: Rate | RateDifference, origin: float, unit: float) -> TwoValuedEstimate:
     plain = {field.name: getattr(found, field.name) for field in fields(Estimate)}
     return TwoValuedEstimate(**plain, rate=rate, origin=origin, unit=unit)
-
-
-def _unpaired_difference(first: Estimate, second: Estimate) -> Estimate:
-    """Returns the difference of two independent estimates, with Welch's degrees of freedom. Cumulants add up."""
-    unit = unit_of(first.standard_error, second.standard_error)
-    errors = np.array([one.standard_error / unit for one in (first, second)])
-    difference = replace(
-        first,
-        value=first.value - second.value,
-        standard_error=unit * float(np.hypot(*errors)),
-        schedule=Schedule(np.minimum(first.schedule.counts, second.schedule.counts)),
-    )
-    if difference.nothing_varied:
-        return difference
-    freedoms, effective = (
-        np.array([getattr(one, name) for one in (first, second)])
-        for name in ("degrees_of_freedom", "effective_trajectories")
-    )
-    third = first.skewness * errors[0] ** 3 - second.skewness * errors[1] ** 3
-    return replace(
-        difference,
-        degrees_of_freedom=satterthwaite(errors**2, freedoms),
-        skewness=float(third / np.hypot(*errors) ** 3),
-        effective_trajectories=satterthwaite(errors**2, effective),
-        largest_contribution=max(first.largest_contribution, -second.largest_contribution, key=abs),
-    )

@@ -56,52 +56,30 @@ def allocate(weights: ArrayLike, budget: float, *, minimum: float = 1.0, costs: 
     least = minimum * costs.sum()
     if not (budget >= least * (1 - 1e-12)):
         raise ValueError(f"budget must be at least minimum * sum(costs) = {least:g}, got {budget!r}")
-    return allocate_rows(weights[None], budget, minimum=minimum, costs=costs).ravel()
-
-
-def allocate_rows(weights: Array, budget: float, *, minimum: float, costs: Array) -> Array:
-    """Solves the problem of :func:`allocate` for many weights at once, one problem per row.
-
-    The budget must pay for the minimum.
-    """
     pooled = pool(weights, costs)
-    varied = pooled[:, 0] > 0
-    root = pooled[varied]
-    # In place, because rows of a large horizon are slow to allocate.
-    np.sqrt(root, out=root)
-    root /= root[:, :1].copy()
+    if pooled[0] == 0:
+        return np.full(weights.size, budget / costs.sum())
+    root = np.sqrt(pooled)
+    root /= root[0]
     # n = level * root for the first k steps, and the minimum for the rest. Each k has a level that spends the budget;
     # the right k is the largest whose last step stays above the minimum.
     rest = minimum * (costs.sum() - np.cumsum(costs))
-    level = np.cumsum(costs * root, axis=1)
-    np.divide(np.maximum(budget - rest, 0), level, out=level)
-    above = level * root >= minimum
-    last = root.shape[1] - 1 - np.argmax(above[:, ::-1], axis=1)
-    last[~above.any(axis=1)] = 0
-    root *= np.take_along_axis(level, last[:, None], axis=1)
-    pooled[varied] = np.maximum(root, minimum, out=root)
-    pooled[~varied] = budget / costs.sum()
-    return pooled
+    level = np.maximum(budget - rest, 0) / np.cumsum(costs * root)
+    above = np.flatnonzero(level * root >= minimum)
+    counts: Array = np.maximum(level[above[-1] if above.size else 0] * root, minimum)
+    return counts
 
 
 def pool(weights: Array, costs: Array) -> Array:
     """Pools ``weights / costs`` over adjacent steps until they never increase, and cuts them off at zero.
 
     This is the antitonic regression of ``weights / costs`` with weights ``costs``. Its blocks are the steps
-    that share one count in the optimal schedule, whatever the budget. Rows of weights are pooled one by one.
+    that share one count in the optimal schedule, whatever the budget.
     """
     from scipy.optimize import isotonic_regression  # slow to import
 
-    ratios = np.atleast_2d(weights / costs)
-    # One call for all rows: each is lifted above the next by more than its range, so that no block reaches across.
-    lift = (np.ptp(ratios) * np.arange(len(ratios))[::-1])[:, None]
-    ratios += lift
-    fitted = isotonic_regression(ratios.ravel(), weights=np.tile(costs, len(ratios)), increasing=False).x
-    pooled: Array = fitted.reshape(ratios.shape)
-    pooled -= lift
-    # The lift costs digits: a result below the rounding error is zero.
-    pooled[pooled <= 4 * np.finfo(np.float64).eps * lift.max(initial=0.0)] = 0.0
-    return pooled.reshape(weights.shape)
+    pooled: Array = isotonic_regression(weights / costs, weights=costs, increasing=False).x
+    return np.maximum(pooled, 0.0)
 
 
 def tie_negative_tail(weights: ArrayLike) -> Array:

@@ -200,6 +200,36 @@ def replicate_terms(team: Sequence[Moments]) -> NDArray[np.float64]:
     return np.stack([part @ row for part, row in zip(off, scale, strict=True)], axis=-1)
 
 
+def sum_of(estimates: Sequence[Estimate], factors: Sequence[float]) -> Estimate:
+    """Returns the estimate of a weighted sum of returns that were estimated independently.
+
+    Variances and third cumulants add up; degrees of freedom are Satterthwaite's. The schedule is that of the estimate
+    with the fewest full-length trajectories.
+    """
+    scale = np.array(factors, dtype=np.float64)
+    errors = scale * [part.standard_error for part in estimates]
+    errors /= (unit := unit_of(float(np.abs(errors).max())))
+    variance = float(errors @ errors)
+    total = replace(
+        min(estimates, key=lambda part: int(part.schedule.counts[-1])),
+        value=float(scale @ [part.value for part in estimates]),
+        standard_error=unit * math.sqrt(variance),
+        early_ends=any(part.early_ends for part in estimates),
+        skewness=0.0,
+        largest_contribution=0.0,
+    )
+    if not 0 < variance < math.inf:
+        return total
+    freedoms = np.array([max(part.degrees_of_freedom, 1.0) for part in estimates])
+    return replace(
+        total,
+        degrees_of_freedom=satterthwaite(errors**2, freedoms),
+        effective_trajectories=satterthwaite(errors**2, np.array([part.effective_trajectories for part in estimates])),
+        skewness=float(errors**3 @ [part.skewness for part in estimates]) / variance**1.5,
+        largest_contribution=max((scale * [part.largest_contribution for part in estimates]).tolist(), key=abs),
+    )
+
+
 def unseen_share(alpha: float, trials: float) -> float:
     """Returns the share of outcomes that this many trials all miss with probability alpha: 3 / n for 5%.
 

@@ -62,7 +62,7 @@ class Moments(ABC):
         self.discounts = discount_factors(self.horizon, self.gamma)
         self._planned = np.zeros(self.horizon, dtype=np.int64)
         self._taken = np.zeros(self.horizon, dtype=np.int64)
-        self._estimated_means = 1  # of each step: more where sets of trajectories have means of their own
+        self._estimated_means = 1  # of each step: more where each set of trajectories has its own means
 
     def empty(self) -> Self:
         """Returns moments of the same kind without trajectories."""

@@ -6,6 +6,7 @@ A room declares options as the keys of a ``TypedDict``, whose docstring has thei
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
 import re
@@ -90,8 +91,10 @@ def takes(
         given = inspect.signature(function)
         own = [each for each in given.parameters.values() if each.kind is not each.VAR_KEYWORD]
         made = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=hint)
-            for name, (hint, option) in options.items()
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=_written(kind, name)
+            )
+            for name, (_, option) in options.items()
         ]
         signature = given.replace(parameters=[*own, *made])
         rules = {name: option.rule for name, (_, option) in options.items() if option.rule is not None}
@@ -120,6 +123,14 @@ def takes(
         return wrapper
 
     return decorate
+
+
+def _written(kind: Any, name: str) -> str:
+    """Returns the type of an option as its declaration has it, which is shorter than what it stands for."""
+    tree: Any = ast.parse(kind.__annotations__[name].__forward_arg__, mode="eval").body
+    while not isinstance(tree.slice, ast.Tuple):  # Required[Annotated[...]]
+        tree = tree.slice
+    return ast.unparse(tree.slice.elts[0])
 
 
 def refuse(options: Mapping[str, Any], kind: Any, circumstances: str) -> None:

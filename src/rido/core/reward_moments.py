@@ -285,7 +285,7 @@ class RewardMoments(Moments):
 
 
 def _combined(rows: Sequence[Array], factors: Sequence[float]) -> Array:
-    """Returns the sum of rewards, each times its factor; factors of 1 and -1 cost no array of their own."""
+    """Returns the sum of rewards, each times its factor; factors of 1 and -1 need no extra array."""
     (total, factor), *others = zip(rows, factors, strict=True)
     total = total if factor == 1 else factor * total
     for each, factor in others:

@@ -14,11 +14,12 @@ from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.components import Components
 from rido.evaluation.progress import Progress
-from rido.evaluation.source import RESET_REPLICATES, Live, Source, Wanted, collect
+from rido.evaluation.source import RESET_REPLICATES, Joined, Live, Resumed, Source, Wanted, collect
 from rido.predictors.base import Critic
 from rido.predictors.features import FeatureExtractor, Sample
 from rido.predictors.learning import Learner
 from rido.record.records import Piece
+from rido.simulators.base import NO_TRAJECTORIES
 from rido.simulators.requests import check_rewards
 from rido.simulators.sobol import means_of_replicates
 
@@ -78,19 +79,19 @@ class Collector:
             groups: the replicate that each of them belongs to, where starts are Sobol points.
             room: transitions that they may take; those that it does not pay for are left out.
         """
-        pieces = self._pieces(lengths, groups, room)
+        rewards, pieces = self._pieces(lengths, groups, room)
         self._starts += [piece.starts for piece in pieces if piece.starts is not None]
         signals = [piece.signal for piece in pieces if piece.signal is not None]
-        return concatenate([piece.trajectories for piece in pieces]), concatenate(signals) if signals else None
+        return rewards, concatenate(signals) if signals else None
 
     def observe(
         self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor, *, room: int
     ) -> Sample:
         """Returns trajectories of these lengths with the features that critics learn from."""
-        pieces = self._pieces(lengths, groups, room, extractor)
+        rewards, pieces = self._pieces(lengths, groups, room, extractor)
         features = np.concatenate([piece.features for piece in pieces if piece.features is not None])
         return Sample(
-            concatenate([piece.trajectories for piece in pieces]),
+            rewards,
             np.concatenate([piece.terminated for piece in pieces if piece.terminated is not None]),
             features[:, :-1] if extractor.with_advantages else features,
             features[:, -1] if extractor.with_advantages else None,
@@ -132,7 +133,7 @@ class Collector:
         """Takes the critic that has been learned so far; a run that goes on must have learned the same."""
         self.critic = learner.critic()
         self._starts = [learner.starts] if self.critic is not None else []
-        if self.round == 0:
+        if self.round == 0 and isinstance(self.source, Resumed):
             self.source.check_same("fitted critic", learner.starts[:32].tolist())
 
     @property
@@ -158,7 +159,7 @@ class Collector:
         """
         count, replicates = self.source.decide("resets", lambda: self._reset_count(error, share, most))
         assert self.critic is not None
-        started, values, spent, batch = time.perf_counter(), [], 0.0, self.source.reset_batch()
+        started, values, spent, batch = time.perf_counter(), [], 0.0, self.source.batch
         for first in range(0, count, batch):
             numbers = np.arange(first, min(first + batch, count)) % RESET_REPLICATES
             found, seconds = self.source.starts(first, numbers, self.critic, points=replicates > 0)
@@ -184,18 +185,20 @@ class Collector:
         groups: NDArray[np.int64],
         room: int,
         extractor: FeatureExtractor | None = None,
-    ) -> list[Piece]:
-        started, edges = time.perf_counter(), self._reward_range
-        request = Wanted(self.round, self.trajectories, lengths, groups, self.critic, extractor, room)
+    ) -> tuple[Trajectories, list[Piece]]:
+        """Returns trajectories, and what else their pieces hold."""
+        started, edges, joined = time.perf_counter(), self._reward_range, Joined(int(lengths.sum()))
+        wanted = Wanted(self.round, self.trajectories, lengths, groups, self.critic, extractor, room)
         check = None if edges is None else partial(check_rewards, reward_range=edges)
-        pieces = collect(self.source, request, self._bar, check=check)
+        pieces = []
+        for piece in collect(self.source, wanted, self._bar, check=check):
+            batch = piece.trajectories
+            joined.add(batch if self._components is None else self._components.columns(batch))
+            pieces.append(replace(piece, trajectories=NO_TRAJECTORIES))
         self.busy_seconds += time.perf_counter() - started
-        if self._components is not None:
-            pieces = [replace(piece, trajectories=self._components.columns(piece.trajectories)) for piece in pieces]
-        parts = [piece.trajectories for piece in pieces]
-        seconds = sum(piece.seconds for piece in pieces)
-        self._count(sum(map(len, parts)), sum(part.transitions for part in parts), seconds)
-        return pieces
+        rewards = joined.trajectories()
+        self._count(len(rewards), rewards.transitions, sum(piece.seconds for piece in pieces))
+        return rewards, pieces
 
     def _count(self, trajectories: int, transitions: int, seconds: float) -> None:
         """Counts what a round took; of a round that a recorded run did not finish, nothing is counted."""

@@ -75,7 +75,7 @@ class Components:
         if len(names) > 1 or len(gammas) > 1:
             return cls(names or (REWARD,), gammas, ALL if plan_for is None else plan_for)
         if plan_for not in (None, ALL, *(names or (REWARD,))):
-            raise ValueError(f"plan_for must come with components or several gamma, got {plan_for!r}")
+            raise ValueError(f"plan_for works only with components or several gamma, got {plan_for!r}")
         return None
 
     @classmethod

@@ -16,7 +16,7 @@ from rido.evaluation.extension import Goal, all_goals
 from rido.evaluation.loop import EvaluationTask, run_task
 from rido.evaluation.problem import Problem
 from rido.evaluation.result import Evaluation
-from rido.evaluation.time_budget import TimeBudget, time_spent
+from rido.evaluation.time_budget import TimeBudget
 from rido.predictors.base import Critic
 from rido.predictors.selection import RESET_SHARE
 from rido.record.fingerprint import identify
@@ -105,7 +105,7 @@ def evaluate(
     """Estimates the expected discounted return of a policy with the least error for a budget of transitions.
 
     Arguments come in three groups: what to estimate, how much to spend (from ``budget``), and how to collect (from
-    ``starts``).
+    ``reseed``).
 
     Args:
         env: a Gymnasium id, a function that makes an environment, an environment, a VectorEnv without autoreset, an
@@ -239,7 +239,7 @@ def _task(
             seconds=options["time_budget"],
             keep_for_resets=critic is not None,
             seed=options["seed"],
-            before=time_spent(run),
+            run=run,
             budget=options["budget"],
         )
         size = timing.first_budget(horizon)

@@ -35,7 +35,8 @@ from rido.strategies.diagnostics import width_warnings
 _LEARNING = 10  # full-length trajectories that a budget must pay for before "auto" fits a critic
 _LEAST_RESETS = 2  # resets at least: their standard error needs two
 _RESET_BUDGET = 0.1  # share of the budget kept for resets where these cost transitions
-_BYTES_PER_TRANSITION = 16  # rewards are kept once while they are collected, and once more joined
+_BYTES_AT_FIRST = 12  # of memory for each transition at the peak of the first round, see benchmarks/calls.py
+_BYTES_LATER = 27  # and of later ones, for each transition so far: their moments join the rewards of all rounds
 
 
 @dataclass(frozen=True)
@@ -303,7 +304,7 @@ def _spend(
                 signals = [signal for _, signal in sums if signal is not None]
                 strategy.tell([rewards for rewards, _ in sums], signal=signals or None)
             else:
-                _check_memory(schedule, 1 if task.components is None else len(task.components.labels))
+                _check_memory(strategy, schedule, 1 if task.components is None else len(task.components.labels))
                 lengths, groups = strategy.planned
                 room = strategy.budget - strategy.spent
                 if learner is not None and choice.extractor is not None:
@@ -376,9 +377,10 @@ def _make_learner(choice: CriticChoice, strategy: Strategy, resets: float) -> Le
     )
 
 
-def _check_memory(schedule: Schedule, columns: int) -> None:
+def _check_memory(strategy: Strategy, schedule: Schedule, columns: int) -> None:
     """Refuses a plan whose rewards do not fit into memory, before anything is allocated for it."""
-    needed = columns * _BYTES_PER_TRANSITION * (schedule.transitions + schedule.trajectories)
+    size = schedule.transitions + schedule.trajectories
+    needed = columns * (_BYTES_AT_FIRST * size if not strategy.rounds else _BYTES_LATER * (size + strategy.spent))
     if hasattr(os, "sysconf") and needed > (there := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
         raise ValueError(
             f"budget or time_budget must be smaller: the next {schedule.transitions:,} transitions need "

@@ -186,6 +186,6 @@ def _shown(statistic: Statistic) -> str:
 
 
 def _tail_mean(values: Array, counts: NDArray[np.int64], tail: float) -> float:
-    """Returns the mean of the lowest ``tail`` of sorted values, of which there are so many each."""
+    """Returns the mean of the lowest ``tail`` of sorted values, each with its number of occurrences."""
     before = np.cumsum(counts) - counts
     return float(np.clip(tail - before, 0, counts) @ values) / tail

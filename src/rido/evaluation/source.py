@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ RESET_REPLICATES = 16
 """Sequences of Sobol points for resets."""
 
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
+_PIECE_KEPT = 1 << 18  # transitions of a larger piece, which are kept twice while it is joined to the others
 _PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
 _RESETS = 1024  # resets in a piece; a fixed number, because a critic may round a row by its place in the batch
 _RESET_STREAM = 1  # stream of seeds for resets
@@ -118,44 +119,6 @@ class Said(NamedTuple):
     rehearsed: int
 
 
-class Source(Protocol):
-    """Where the loop gets pieces of a run."""
-
-    takes_points: bool
-    sums: bool
-
-    def next(self, request: Wanted) -> Piece:
-        """Returns the first of these trajectories, as many as make a piece."""
-        ...
-
-    def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
-        """Returns the critic's values of resets, and the seconds that these took.
-
-        Args:
-            first: index of the first one.
-            replicates: the sequence that the point of each comes from.
-            critic: the critic.
-            points: whether resets start from Sobol points.
-        """
-        ...
-
-    def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
-        """Returns what was decided before, or else ``value()``."""
-        ...
-
-    def check_same(self, name: str, values: list[float]) -> None:
-        """Raises where a run that goes on has other numbers than it had before."""
-        ...
-
-    def said(self) -> Said:
-        """Returns what a reader should know by now."""
-        ...
-
-    def reset_batch(self) -> int:
-        """Returns how many resets make a batch."""
-        ...
-
-
 class Live:
     """Simulates trajectories by their index.
 
@@ -211,7 +174,8 @@ class Live:
             count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
         elif self._seconds > 0:
             rate = self._planned / self._seconds
-            count = max(count, int(np.searchsorted(np.cumsum(lengths), rate * _PIECE_SECONDS)))
+            most = min(rate * _PIECE_SECONDS, _PIECE_KEPT)
+            count = max(count, int(np.searchsorted(np.cumsum(lengths), most)))
         count = min(count, lengths.size)
         plain = request.plain
         seeds = trajectory_seeds(self._entropy, request.first, count)
@@ -256,16 +220,14 @@ class Live:
         self._summarised, self.found, self.sums = batch.sums, batch.found, True
         return batch.sums
 
-    def reset_batch(self) -> int:
-        """Returns how many resets make a batch."""
+    @property
+    def batch(self) -> int:
+        """Resets in a batch, of which a device has its own number."""
         return self._simulator.num_envs if self.sums else _RESETS
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
         """Nothing was decided before."""
         return value()
-
-    def check_same(self, name: str, values: list[float]) -> None:
-        """Nothing was there before."""
 
     def said(self) -> Said:
         """Returns what the simulator and its policy say."""
@@ -339,16 +301,14 @@ class Recorded:
             raise EndedError(self._file.path)
         return found
 
-    def check_same(self, name: str, values: list[float]) -> None:
-        """A reader takes what the data give here."""
-
     def said(self) -> Said:
         """Returns what the run has said."""
         notes, doubts, remarks = (self._file.state(name, []) for name in (NOTES, DOUBTS, REMARKS))
         return Said(notes, doubts, remarks, self._file.state("normalisation", ""), self._file.decided("rehearsed") or 0)
 
-    def reset_batch(self) -> int:
-        """Returns how many resets make a batch."""
+    @property
+    def batch(self) -> int:
+        """Resets in a batch."""
         return _RESETS
 
     def _simulate(self, request: Wanted) -> Piece:
@@ -410,13 +370,17 @@ class Resumed(Recorded):
         self._live.pass_over(groups, resets=resets)
 
 
+Source = Live | Recorded
+"""Where the loop gets the pieces of a run, and what was decided before."""
+
+
 def collect(
     source: Source,
     request: Wanted,
     bar: Progress,
     *,
     check: Callable[[Trajectories], None] | None = None,
-) -> list[Piece]:
+) -> Iterator[Piece]:
     """Returns the trajectories of a request, one piece after the other.
 
     Args:
@@ -425,12 +389,40 @@ def collect(
         bar: moves on with each piece.
         check: raises if the rewards of a piece are not as they should be.
     """
-    pieces: list[Piece] = []
     while request.lengths.size and (request.room is None or request.lengths[0] <= request.room):
-        pieces.append(source.next(request))
-        batch = pieces[-1].trajectories
+        piece = source.next(request)
+        batch = piece.trajectories
         if check is not None:
             check(batch)
         bar.advance(batch.transitions)
         request = request.after(batch)
-    return pieces
+        yield piece
+
+
+class Joined:
+    """Trajectories whose pieces are copied to their place when they come, so that no reward is kept twice.
+
+    Args:
+        size: rewards of all of them.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._filled = size, 0
+        self._flat: NDArray[np.float64] = np.zeros(0)
+        self._shapes: list[tuple[Counts, Counts]] = []
+
+    def add(self, batch: Trajectories) -> None:
+        """Takes in the next ones."""
+        end = self._filled + len(batch.flat)
+        if not self._filled:
+            whole = end == self._size
+            self._flat = batch.flat if whole else np.empty((self._size, *batch.flat.shape[1:]), batch.flat.dtype)
+        if self._flat is not batch.flat:
+            self._flat[self._filled : end] = batch.flat
+        self._filled = end
+        self._shapes.append((batch.lengths, batch.steps))
+
+    def trajectories(self) -> Trajectories:
+        """Returns all of them."""
+        lengths, steps = (np.concatenate(parts) for parts in zip(*self._shapes, strict=True))
+        return Trajectories.of_checked(self._flat[: self._filled], lengths, steps)

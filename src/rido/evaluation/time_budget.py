@@ -146,32 +146,6 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class TimeSpent:
-    """What a run that resumes has spent already.
-
-    Attributes:
-        seconds: time that collecting took.
-        costs: what was measured, if the run had a time budget.
-        first_budget: transitions that the first plan was for.
-    """
-
-    seconds: float = 0.0
-    costs: Costs | None = None
-    first_budget: int | None = None
-
-
-def time_spent(path: str | Path | None) -> TimeSpent:
-    """Returns what the run in this file, if there is one, has spent of its time budget."""
-    if path is None or recognise(Path(path)) is None:
-        return TimeSpent()
-    with RunFile.read(path) as file:
-        header, seconds = file.header, sum(piece.seconds for piece in file.pieces())
-    if not isinstance(header, EvaluationHeader):
-        return TimeSpent(seconds)
-    return TimeSpent(seconds, Costs(**header.costs) if header.costs else None, header.first_budget)
-
-
-@dataclass(frozen=True)
 class TimeBudget:
     """How much time there is, and what it pays for.
 
@@ -201,22 +175,28 @@ class TimeBudget:
         keep_for_resets: bool,
         seed: int | None,
         budget: int | None,
-        before: TimeSpent,
+        run: str | Path | None,
     ) -> TimeBudget:
-        """Measures costs, unless the run resumes: then they are those that were measured before."""
+        """Measures costs, unless the run in a file resumes: then they are those that were measured before."""
         import scipy.optimize
         import scipy.special  # noqa: F401 - what planning imports is no part of the time
 
-        costs, started = before.costs, time.monotonic()
+        first, spent, costs = None, 0.0, None
+        if run is not None and recognise(Path(run)) is not None:
+            with RunFile.read(run) as file:
+                spent = sum(piece.seconds for piece in file.pieces())
+                if isinstance(file.header, EvaluationHeader) and file.header.costs:
+                    first, costs = file.header.first_budget, Costs(**file.header.costs)
+        started = time.monotonic()
         if costs is None:
             measured = None if budget is None else max(2, int(_MEASURED * budget))
             costs = measure_costs(simulator, horizon, _MEASURING * seconds, seed or 0, measured)
             started += costs.starting
-        elapsed = before.seconds + time.monotonic() - started
+        elapsed = spent + time.monotonic() - started
         share = 1 - _RESET_TIME if keep_for_resets else 1.0
         clock = Clock(share * seconds, horizon, elapsed=elapsed)
         left = None if budget is None else budget - costs.transitions
-        return cls(seconds, costs, clock, time.monotonic() + seconds - elapsed, left, before.first_budget)
+        return cls(seconds, costs, clock, time.monotonic() + seconds - elapsed, left, first)
 
     @property
     def budget(self) -> int | None:

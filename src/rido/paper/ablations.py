@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rido.paper.domains import Source, rewards_of
+from rido.paper.domains import BankSource, rewards_of
 from rido.paper.errors import mean_counts, mean_square, run_rido, short
 from rido.study.strategies import Bank
 
@@ -22,7 +22,7 @@ SCHEDULE_BUDGET = {"beta": 10_000, "batch": 1000}
 """Budgets of the schedules in the paper's figures."""
 
 
-def ablate(source: Source, budget: int, beta: float, batch: int, runs: int) -> dict[str, Any]:
+def ablate(source: BankSource, budget: int, beta: float, batch: int, runs: int) -> dict[str, Any]:
     """Runs RIDO many times with one setting; gamma is 1, as in the paper."""
     rewards, _ = rewards_of(source)
     bank = Bank(rewards, gamma=1.0)

@@ -46,7 +46,7 @@ class Domain:
         budgets: transitions of the runs.
         schedule_budget: the budget whose schedules are drawn.
         rows: trajectories of a full bank.
-        trained: whether the policy is a trained agent; if not, the domain has a policy of its own.
+        trained: whether the policy is a trained agent; if not, the domain has its own policy.
         zoo: algorithm and environment of the agent in the RL Baselines3 Zoo; None if it has none.
         own_policy_of_gamma: whether the domain's own policy depends on the discount factor.
         env_kwargs: arguments of the environment.
@@ -103,7 +103,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True)
-class Source:
+class BankSource:
     """A domain with its policy and the place of its bank: all that a process needs to record or read the bank.
 
     Attributes:
@@ -145,11 +145,11 @@ class Source:
             gamma=GAMMAS[0] if self.gamma is None else self.gamma,
             env_kwargs=self.domain.env_kwargs,
             num_envs=num_envs,
-            trust=False,  # the paper's agents need no code of their own
+            trust=False,  # the paper's agents run no code
         )
 
 
-def record(source: Source, path: Path) -> None:
+def record(source: BankSource, path: Path) -> None:
     """Records one part of a bank. Its trajectories depend only on the number of its first row."""
     horizon, rows = source.domain.horizon, source.domain.part
     simulator = source.simulator()
@@ -165,14 +165,14 @@ def record(source: Source, path: Path) -> None:
 
 
 @cache
-def rewards_of(source: Source) -> tuple[Array, NDArray[np.int64]]:
+def rewards_of(source: BankSource) -> tuple[Array, NDArray[np.int64]]:
     """Returns the rewards of a recorded bank, shape (rows, horizon), and the steps until each row ended."""
     parts = [np.load(path) for path in source.parts()]
     return tuple(np.concatenate([part[name] for part in parts]) for name in ("rewards", "steps"))  # type: ignore[return-value]
 
 
 @cache
-def world_of(source: Source) -> BankSimulator:
+def world_of(source: BankSource) -> BankSimulator:
     """Returns a recorded bank as a simulator with observations and the policy."""
     observations = np.concatenate([np.load(path)["observations"] for path in source.parts()])
     world = BankSimulator(*rewards_of(source), observations)
@@ -182,7 +182,7 @@ def world_of(source: Source) -> BankSimulator:
     return world
 
 
-def precision(source: Source, gamma: float) -> dict[str, float | None]:
+def precision(source: BankSource, gamma: float) -> dict[str, float | None]:
     """Returns how precisely a bank represents its domain at a discount factor.
 
     Returns:

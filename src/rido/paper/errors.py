@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.paper.domains import Source, rewards_of, world_of
+from rido.paper.domains import BankSource, rewards_of, world_of
 from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
 from rido.study.strategies import Bank, StrategyResult, compare_strategies, standard_error
 
@@ -28,7 +28,7 @@ CRITIC_SHARE = 4
 FEWEST_CRITIC_RUNS = 2  # fitting critics takes seconds
 
 
-def errors_of_strategies(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
+def errors_of_strategies(source: BankSource, gamma: float, budget: int, runs: int) -> dict[str, Any]:
     """Runs every strategy without a critic many times, all with the same random numbers."""
     rewards, steps = rewards_of(source)
     strategies: Mapping[str, Callable[..., Strategy]] = {
@@ -65,7 +65,7 @@ def run_rido(bank: Bank, runs: int, seed: int, **settings: Any) -> tuple[Array, 
     return np.array([each.value for each in estimates]), np.array([each.schedule.counts for each in estimates])
 
 
-def evaluate_with_critic(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
+def evaluate_with_critic(source: BankSource, gamma: float, budget: int, runs: int) -> dict[str, Any]:
     """Runs the adaptive strategy with a critic many times: on LQG the true value function, elsewhere "auto"."""
     import rido
 
@@ -124,7 +124,7 @@ def _numbers(result: StrategyResult) -> dict[str, Any]:
     }
 
 
-def _seed(source: Source, gamma: float, budget: int) -> int:
+def _seed(source: BankSource, gamma: float, budget: int) -> int:
     """Returns a seed for each budget: as in the paper, every budget is a new experiment."""
     return zlib.crc32(f"{source.domain.name} {gamma:g} {budget}".encode())
 

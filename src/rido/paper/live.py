@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import rido
 from rido.core.allocation import tie_negative_tail
-from rido.paper.domains import GAMMAS, Source, rewards_of
+from rido.paper.domains import GAMMAS, BankSource, rewards_of
 from rido.paper.errors import mean_square
 from rido.paper.theory import groups
 from rido.strategies import Rido, Robust, Strategy, Uniform
@@ -30,7 +30,7 @@ PAPER_SECONDS = {
 """Seconds that the paper reports for RIDO and for its baselines."""
 
 
-def spot_check(source: Source, gamma: float, budget: int, runs: int) -> dict[str, Any]:
+def spot_check(source: BankSource, gamma: float, budget: int, runs: int) -> dict[str, Any]:
     """Returns the errors of RIDO in runs of real steps; the bank's mean return is the truth."""
     rewards, _ = rewards_of(source)
     truth = float(np.mean(rewards @ gamma ** np.arange(rewards.shape[1])))
@@ -73,7 +73,7 @@ class SolverRido(Rido):
         return result
 
 
-def running_time(source: Source, budget: int, batch: int, repetitions: int) -> dict[str, Any]:
+def running_time(source: BankSource, budget: int, batch: int, repetitions: int) -> dict[str, Any]:
     """Returns the seconds that each strategy takes with real steps. Strategies take turns, so that ratios are fair.
 
     Args:

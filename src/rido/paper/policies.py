@@ -31,9 +31,9 @@ _KNOWN = {
 
 
 def find_policy(domain: Domain, agents: str | Path | None, downloads: Path, hub: str = HUB) -> Path | None:
-    """Returns the file of the agent that acts in a domain; None where the domain has a policy of its own.
+    """Returns the file of the agent that acts in a domain; None where the domain has its own policy.
 
-    Agents of the zoo are loaded without trust, so their files run no code of their own. A download that is not the file
+    Agents of the zoo are loaded without trust, so their files run no code. A download that is not the file
     that the published results were made with gives a warning. The shipped agents are plain arrays.
 
     Args:

@@ -19,7 +19,7 @@ from rido.core import checks
 from rido.evaluation.progress import Progress
 from rido.paper import ablations, live, theory
 from rido.paper.claims import Claim, check_claims
-from rido.paper.domains import ADDITIONAL, EXAMPLES, GAMMAS, MAIN, PARTS, Domain, Source, precision, record
+from rido.paper.domains import ADDITIONAL, EXAMPLES, GAMMAS, MAIN, PARTS, BankSource, Domain, precision, record
 from rido.paper.errors import CRITIC_SHARE, FEWEST_CRITIC_RUNS, errors_of_strategies, evaluate_with_critic
 from rido.paper.figures import draw
 from rido.paper.page import write_page
@@ -52,9 +52,9 @@ class Reproduction:
     runs: int
     agents: str | Path | None
 
-    def source(self, domain: Domain, gamma: float) -> Source:
+    def source(self, domain: Domain, gamma: float) -> BankSource:
         """Returns the bank of a domain. A study with fewer runs has a smaller bank."""
-        return Source(
+        return BankSource(
             domain=domain,
             gamma=gamma if domain.own_policy_of_gamma else None,
             policy=find_policy(domain, self.agents, self.out / "agents"),
@@ -251,7 +251,7 @@ def _summarise(study: Reproduction, name: str) -> dict[str, Any]:
     }
 
 
-def _about(source: Source, gamma: float) -> dict[str, Any]:
+def _about(source: BankSource, gamma: float) -> dict[str, Any]:
     return {
         "domain": source.domain.name,
         "gamma": gamma,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.schedule import Schedule
-from rido.paper.domains import Source, rewards_of
+from rido.paper.domains import BankSource, rewards_of
 from rido.paper.errors import mean_square, run_rido, short
 from rido.study.strategies import Bank
 from rido.study.zoo import weights as true_weights
@@ -95,7 +95,7 @@ def predetermined(horizon: int, runs: int) -> dict[str, Any]:
     }
 
 
-def grouping(source: Source, gamma: float, steps: int = 60) -> dict[str, Any]:
+def grouping(source: BankSource, gamma: float, steps: int = 60) -> dict[str, Any]:
     """Returns weights f_t of real rewards, and the groups that make problem (6) of the paper convex (its Figure 1).
 
     Args:

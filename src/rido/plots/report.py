@@ -179,7 +179,7 @@ def template(name: str) -> jinja2.Template:
 
 
 def number_text(value: Any, digits: int = 6) -> str:
-    """Writes a number for people: thousands separated, so many digits at most."""
+    """Writes a number for people: thousands separated, with at most this many digits."""
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.{digits}g}" if value is not None and math.isfinite(value) else "unknown"

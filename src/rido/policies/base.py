@@ -90,7 +90,7 @@ class Policy(ABC):
 
     @abstractmethod
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
-        """Compute actions for a batch.
+        """Computes actions for a batch.
 
         Args:
             observations: Batch of observations (see :mod:`rido.policies.observations`).
@@ -101,7 +101,7 @@ class Policy(ABC):
         """
 
     def begin(self, generator: Any) -> Actor:
-        """Begin a trajectory.
+        """Begins a trajectory.
 
         Args:
             generator: That of the trajectory, None if the policy does not draw.
@@ -112,11 +112,11 @@ class Policy(ABC):
         return lambda observation: self.executed(self(stack_alike([observation]), [generator]))[0]
 
     def take_batches(self, error: Exception) -> None:
-        """Take batches from now on, because of a :class:`rido.policies.functions.TakesBatchesError`."""
+        """Takes batches from now on, because of a :class:`rido.policies.functions.TakesBatchesError`."""
         raise NotImplementedError
 
     def act_alone(self) -> None:
-        """Act on one row in each call from now on."""
+        """Acts on one row in each call from now on."""
         self._block = 1
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
@@ -135,7 +135,7 @@ class Policies(dict[str, Any]):
 def call_in_blocks(
     function: Callable[[Any, int], NDArray[Any]], observations: Any, rows: int, block: int = BLOCK
 ) -> NDArray[Any]:
-    """Call a function on blocks of exactly ``block`` rows; the last block is padded with copies of the last row.
+    """Calls a function on blocks of exactly ``block`` rows; the last block is padded with copies of the last row.
 
     Args:
         function: Maps a block of observations and the index of its first row to one result per row.
@@ -172,7 +172,7 @@ def steady_block(function: Callable[[Any, int], NDArray[Any]], observation_space
 
 
 def draw(distribution: str, generators: Generators, size: int) -> NDArray[np.float64]:
-    """Draw random numbers for each row from that row's generator.
+    """Draws random numbers for each row from that row's generator.
 
     Args:
         distribution: "random", "standard_normal" or "standard_exponential", a method of ``numpy.random.Generator``.

@@ -44,7 +44,7 @@ class DifferentiablePolicy(Policy):
 
     @abstractmethod
     def scores(self, observations: Any, actions: NDArray[Any], directions: Floats) -> Floats:
-        """Project scores onto directions.
+        """Projects scores onto directions.
 
         Args:
             observations: Batch of observations.
@@ -57,11 +57,11 @@ class DifferentiablePolicy(Policy):
 
     @abstractmethod
     def weighted_scores(self, observations: Any, actions: NDArray[Any], weights: Floats) -> Floats:
-        """Compute the sum of all scores, each times its weight, with one backward pass."""
+        """Computes the sum of all scores, each times its weight, with one backward pass."""
 
     @abstractmethod
     def unflatten(self, vector: Floats) -> Any:
-        """Give a vector the structure of the policy's parameters."""
+        """Gives a vector the structure of the policy's parameters."""
 
     def executed(self, actions: NDArray[Any]) -> NDArray[Any]:
         from gymnasium import spaces
@@ -90,7 +90,7 @@ class StochasticPolicy:
 
 
 def differentiable_policy(policy: Any, observation_space: Space, action_space: Space) -> DifferentiablePolicy:
-    """Make a :class:`DifferentiablePolicy` of what a user gave.
+    """Makes a :class:`DifferentiablePolicy` of what a user gave.
 
     Args:
         policy: A ``torch.nn.Module`` that maps a batch of observations to a ``torch.distributions`` distribution, an

@@ -15,7 +15,7 @@ from rido.policies.sb3 import normalizer, reward_scale
 
 
 def export(model: Any, about: Mapping[str, Any] | None = None) -> MlpPolicy:
-    """Make plain arrays of a PPO, A2C or TRPO agent.
+    """Makes plain arrays of a PPO, A2C or TRPO agent.
 
     Args:
         model: A Stable-Baselines3 or sb3-contrib model, with its VecNormalize if it was trained with one. Observations

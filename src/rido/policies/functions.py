@@ -127,11 +127,11 @@ class FunctionPolicy(Policy):
         return partial(function, generator=generator) if self.draws else function
 
     def _evaluate(self, observations: Any, **options: Any) -> Any:
-        """Call the function; subclasses convert observations and actions here."""
+        """Calls the function; subclasses convert observations and actions here."""
         return self._function(observations, **options)
 
     def _rows_of_one(self, observation: Any, **options: Any) -> Any:
-        """Act on one observation as a batch of one row."""
+        """Acts on one observation as a batch of one row."""
         return check_actions(self._evaluate(stack_alike([observation]), **options), self._space, 1)[0]
 
     def _in_blocks(self, observations: Any, generators: Generators) -> NDArray[Any]:
@@ -218,7 +218,7 @@ class TakesBatchesError(Exception):
 
 
 def batched(function: Any) -> Any:
-    """Say that a policy takes batches of observations, one in each row, and returns one action for each row.
+    """Says that a policy takes batches of observations, one in each row, and returns one action for each row.
 
     Functions are called with one observation at a time unless they fail on that. One that also works on batches is
     faster as ``rido.batched(function)``: environments then run side by side, and it acts in all of them at once. It
@@ -330,7 +330,7 @@ class RandomPolicy(Policy):
         return lambda observation: next(actions)
 
     def _ahead(self, generator: Any) -> Iterator[Any]:
-        """Yield actions that are drawn several at a time, ever more."""
+        """Yields actions that are drawn several at a time."""
         for count in chain((4, 16), repeat(64)):
             yield from self._scaled(generator.random((count, self._low.size)))
 

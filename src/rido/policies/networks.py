@@ -169,7 +169,7 @@ def probe(space: Any) -> Floats:
 
 
 def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Head:
-    """Convert an actor; a NotImplementedError says that it is not of a known kind."""
+    """Converts an actor; a NotImplementedError says that it is not of a known kind."""
     package, kind = type(policy).__module__.partition(".")[0], type(policy).__name__
     match kind if package in ("stable_baselines3", "sb3_contrib") else "":
         case "ActorCriticPolicy":
@@ -197,7 +197,7 @@ def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Head:
 
 
 def convert(space: Any, extractor: Any, *modules: Any, further_inputs: int = 0) -> Network:
-    """Convert torch modules behind an extractor of features that only flattens observations.
+    """Converts torch modules behind an extractor of features that only flattens observations.
 
     Args:
         space: Observation space.
@@ -217,7 +217,7 @@ def convert(space: Any, extractor: Any, *modules: Any, further_inputs: int = 0) 
 
 
 def _layers(modules: Sequence[Any]) -> list[Layer]:
-    """Convert torch modules; a tuple of linear ones reads one input and has its outputs side by side."""
+    """Converts torch modules; a tuple of linear ones reads one input and has its outputs side by side."""
     from torch import nn
 
     layers: list[Layer] = []

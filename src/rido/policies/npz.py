@@ -83,7 +83,7 @@ class MlpPolicy(Policy):
 
     @classmethod
     def load(cls, path: str | Path, *, deterministic: bool = True, name: str | None = None) -> MlpPolicy:
-        """Read an agent that :meth:`save` wrote. The file cannot run code."""
+        """Reads an agent that :meth:`save` wrote. The file cannot run code."""
         path = Path(path)
         try:
             content = path.read_bytes()
@@ -97,7 +97,7 @@ class MlpPolicy(Policy):
             raise ValueError(f"policy must be an npz written by MlpPolicy.save(), got {path}: {reason}") from error
 
     def save(self, path: str | Path) -> None:
-        """Write the agent into an npz."""
+        """Writes the agent into an npz."""
         with Path(path).open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **self.arrays)
 
@@ -108,7 +108,7 @@ class MlpPolicy(Policy):
         return ValueFunction(self._value, self.gamma, rowwise=True)
 
     def fits(self, observation_space: Space, action_space: Space) -> MlpPolicy:
-        """Return the policy itself; raise an error if an environment has other observations or actions."""
+        """Returns the policy itself; raises an error if an environment has other observations or actions."""
         for what, space, size, discrete in (
             ("observations", observation_space, self._inputs, False),
             ("actions", action_space, self._actions, self._discrete),

@@ -20,7 +20,7 @@ def has_rows(space: Any) -> bool:
 
 
 def take(observations: Any, index: NDArray[np.intp] | int) -> Any:
-    """Select rows of a batch into a new batch, or a single row.
+    """Selects rows of a batch into a new batch, or a single row.
 
     Example:
         >>> take({"position": np.array([0.5, 1.5, 2.5])}, np.array([2, 0]))
@@ -50,7 +50,7 @@ def count(observations: Any) -> int:
 
 
 def stack_alike(observations: Sequence[Any]) -> Any:
-    """Make a batch of single observations, in new memory and in the dtype that they have."""
+    """Makes a batch of single observations, in new memory and in the dtype that they have."""
     first = observations[0]
     if isinstance(first, Mapping):
         return {key: stack_alike([observation[key] for observation in observations]) for key in first}
@@ -62,7 +62,7 @@ def stack_alike(observations: Sequence[Any]) -> Any:
 
 
 def stack(batches: Sequence[Any]) -> Any:
-    """Concatenate batches into one."""
+    """Concatenates batches into one."""
     first = batches[0]
     if isinstance(first, dict):
         return {key: stack([batch[key] for batch in batches]) for key in first}

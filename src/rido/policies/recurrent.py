@@ -29,7 +29,7 @@ class RecurrentFunction(Protocol):
     """
 
     def __call__(self, observations: Any, state: Any, episode_start: Any) -> tuple[Any, Any]:
-        """Act on a batch.
+        """Acts on a batch.
 
         Args:
             observations: Batch of observations.
@@ -58,7 +58,7 @@ class RecurrentPolicy(Policy):
     _block = BLOCK
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
-        """Compute the first action of each trajectory."""
+        """Computes the first action of each trajectory."""
         return self.step(observations, [None] * len(generators), generators)[0]
 
     def begin(self, generator: Any) -> Actor:
@@ -72,7 +72,7 @@ class RecurrentPolicy(Policy):
         return act
 
     def step(self, observations: Any, states: Sequence[Any], generators: Generators) -> tuple[NDArray[Any], list[Any]]:
-        """Compute actions and the next states.
+        """Computes actions and the next states.
 
         Args:
             observations: Batch of observations.
@@ -92,7 +92,7 @@ class RecurrentPolicy(Policy):
     def _advance(
         self, observations: Any, state: Any, episode_start: NDArray[np.bool_], generators: Generators
     ) -> tuple[NDArray[Any], Any]:
-        """Act on one block; the arguments and the result are those of a :class:`RecurrentFunction`."""
+        """Acts on one block; the arguments and the result are those of a :class:`RecurrentFunction`."""
 
     def _steady_block(self, observation_space: Space) -> int:
         """Largest block in which the second state of a row has the same bits at every position."""
@@ -108,7 +108,7 @@ class RecurrentPolicy(Policy):
     def _step_alike(
         self, observations: Any, rows: NDArray[np.intp], states: list[Any], generators: Generators
     ) -> NDArray[Any]:
-        """Compute actions of rows that all begin or all continue, and put their next states in the place of the old."""
+        """Computes actions of rows that all begin or all continue, and replaces their states by the next ones."""
         padding = np.random.default_rng(0)
 
         def act(block: Any, start: int) -> NDArray[Any]:

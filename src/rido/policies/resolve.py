@@ -27,7 +27,7 @@ _PREFIXES = (_PREFIX, hub.PREFIX)
 def resolve_policy(
     policy: Any, *, observation_space: Space, action_space: Space, deterministic: bool = True, trust: bool = False
 ) -> Policy:
-    """Make a :class:`Policy` of what a user gave.
+    """Makes a :class:`Policy` of what a user gave.
 
     Args:
         policy: One of
@@ -140,7 +140,7 @@ def is_path(policy: Any) -> bool:
 
 
 def import_attribute(name: str, reference: str) -> Any:
-    """Import what "module:attribute" refers to; errors name the argument ``name``."""
+    """Imports what "module:attribute" refers to; errors name the argument ``name``."""
     module, _, attribute = reference.partition(":")
     try:
         found = importlib.import_module(module)

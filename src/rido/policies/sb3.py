@@ -98,7 +98,7 @@ class AgentPolicy(Policy):
         self._choose_network()
 
     def _choose_network(self) -> None:
-        """Decide between numpy and SB3's ``predict``."""
+        """Decides between numpy and SB3's ``predict``."""
         deterministic = self._deterministic
         rate = self._exploration_rate
         self._actor = numpy_actor(self._network, deterministic=deterministic, exploration_rate=rate)
@@ -227,14 +227,14 @@ def predicts_by_itself(agent: Any) -> bool:
 
 
 def agent_policy(model: Any, *spaces: Space, **settings: Any) -> AgentPolicy:
-    """Make the policy of a model; the arguments are those of :class:`AgentPolicy`."""
+    """Makes the policy of a model; the arguments are those of :class:`AgentPolicy`."""
     network = model.policy if is_model(model) else model
     kind = RecurrentAgentPolicy if ".recurrent." in type(network).__module__ else AgentPolicy
     return (OwnPredictPolicy if predicts_by_itself(model) else kind)(model, *spaces, **settings)
 
 
 def check_supported(policy_module: str, name: str) -> None:
-    """Refuse an agent that needs more than observations and a state."""
+    """Refuses an agent that needs more than observations and a state."""
     if ".maskable." in policy_module:
         raise ValueError(f"policy must not need action masks (they are not passed on), got {name}")
 

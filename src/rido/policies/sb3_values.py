@@ -28,7 +28,7 @@ def value_kind(policy: Any) -> str:
 
 
 def torch_values(policy: Any, observations: Any) -> NDArray[Any]:
-    """Compute values in torch.
+    """Computes values in torch.
 
     Args:
         policy: A policy that has a value function.
@@ -72,7 +72,7 @@ def numpy_values(policy: Any) -> Callable[[NDArray[Any]], Floats] | None:
 
 
 def _convert(policy: Any) -> Callable[[NDArray[Any]], Floats]:
-    """Convert the networks; a NotImplementedError says that one is not of a known kind."""
+    """Converts the networks; a NotImplementedError says that one is not of a known kind."""
     if type(policy).__name__ == "ActorCriticPolicy":
         parts = [policy.vf_features_extractor, policy.mlp_extractor.value_net, policy.value_net]
         value = convert(policy.observation_space, *parts)

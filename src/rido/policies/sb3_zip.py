@@ -54,7 +54,7 @@ _ALGORITHMS = (
 def load_agent(
     path: Path, observation_space: Space, action_space: Space, *, deterministic: bool = True, trust: bool = False
 ) -> AgentPolicy:
-    """Load an agent from the zip that SB3's ``save`` wrote.
+    """Loads an agent from the zip that SB3's ``save`` wrote.
 
     The zip tells the algorithm. A ``vecnormalize.pkl`` or ``vec_normalize.pkl`` beside it, or one in the folder of the
     zip's name (the layout of RL Baselines3 Zoo), gives the observation statistics. Files of the old ``gym`` load
@@ -120,12 +120,11 @@ def _data(path: Path) -> dict[str, Any]:
 def _attributes(path: Path, data: Mapping[str, Any], *, trust: bool) -> dict[str, Any]:
     """What SB3's ``load`` is not to unpickle by itself, by name."""
     # What only training needs is replaced: it may not unpickle under this Python, or may be huge (loading allocates
-    # the replay buffer and the rollout buffer).
-    attributes: dict[str, Any] = {"learning_rate": 0.0, "lr_schedule": _zero, "clip_range": _zero, "buffer_size": 1}
-    attributes |= {"exploration_schedule": _zero, "delta_std_schedule": _zero, "train_freq": 1}
-    attributes |= {"_last_obs": None, "_last_original_obs": None, "_last_episode_starts": None}
-    attributes |= {"ep_info_buffer": None, "ep_success_buffer": None, "action_noise": None, "n_steps": 1, "n_envs": 1}
-    attributes |= {"weights": None, "_last_lstm_states": None}  # of ARS, whose network has them too; of RecurrentPPO
+    # the replay buffer and the rollout buffer). ARS has its weights in its network too.
+    attributes: dict[str, Any] = {"learning_rate": 0.0, "buffer_size": 1, "train_freq": 1, "n_steps": 1, "n_envs": 1}
+    attributes |= dict.fromkeys(("lr_schedule", "clip_range", "exploration_schedule", "delta_std_schedule"), _zero)
+    attributes |= dict.fromkeys(("_last_obs", "_last_original_obs", "_last_episode_starts", "_last_lstm_states"))
+    attributes |= dict.fromkeys(("ep_info_buffer", "ep_success_buffer", "action_noise", "weights"))
     for key, value in data.items():
         if key not in attributes and isinstance(value, dict) and ":serialized:" in value:
             try:

@@ -44,7 +44,7 @@ def as_arrays(batch: Any) -> Any:
 
 
 def call_module(module: Any, observations: Any, **memory: Any) -> Any:
-    """Call a network on arrays, in evaluation mode and without gradients.
+    """Calls a network on arrays, in evaluation mode and without gradients.
 
     Args:
         module: A ``torch.nn.Module``.
@@ -79,7 +79,7 @@ def as_tensors(module: Any, batch: Any) -> Any:
 
 @contextmanager
 def evaluation_mode(module: Any) -> Iterator[None]:
-    """Put a network into evaluation mode, and each part back into its own mode afterwards; others are left alone."""
+    """Puts a network into evaluation mode, and each part back into its own mode afterwards; leaves others alone."""
     training = [part for part in module.modules() if part.training] if is_module(module) else []
     for part in training:
         part.training = False
@@ -92,7 +92,7 @@ def evaluation_mode(module: Any) -> Iterator[None]:
 
 @contextmanager
 def sampling_from(generators: Generators) -> Iterator[None]:
-    """Let torch draw from a row's generator, and leave torch's global generators as they were.
+    """Lets torch draw from a row's generator, and leaves torch's global generators as they were.
 
     Args:
         generators: That of one row; none if nothing is drawn.

@@ -55,7 +55,7 @@ class TorchPolicy(DifferentiablePolicy):
         self._check(observation_space)
 
     def _check(self, observation_space: Space) -> None:
-        """Refuse a network that does not return a distribution over the actions of the space."""
+        """Refuses a network that does not return a distribution over the actions of the space."""
         from gymnasium import spaces
         from gymnasium.vector.utils import batch_space
 
@@ -104,7 +104,8 @@ class TorchPolicy(DifferentiablePolicy):
 
     def scores(self, observations: Any, actions: NDArray[Any], directions: Floats) -> Floats:
         primal = {name: part.detach() for name, part in self._parameters.items()}
-        tangents = self._split(directions)
+        named = self._by_name(directions).items()
+        tangents = {name: torch.as_tensor(part).to(self._parameters[name]) for name, part in named}
         found = []
         with _prepared(self._module):
             for rows in parts(len(actions)):
@@ -133,17 +134,14 @@ class TorchPolicy(DifferentiablePolicy):
 
         return log_probs
 
-    def _split(self, directions: Floats) -> dict[str, torch.Tensor]:
-        columns = np.split(directions, np.cumsum(self._sizes)[:-1], axis=1)
-        pairs = zip(self._parameters.items(), columns, strict=True)
-        return {
-            name: torch.as_tensor(part).to(like).reshape(len(directions), *like.shape) for (name, like), part in pairs
-        }
-
     def unflatten(self, vector: Floats) -> dict[str, Floats]:
-        columns = np.split(vector, np.cumsum(self._sizes)[:-1])
+        return {name: part[0] for name, part in self._by_name(vector[np.newaxis]).items()}
+
+    def _by_name(self, vectors: Floats) -> dict[str, Floats]:
+        """Vectors in the space of parameters, one in each row, by the names of the parameters."""
+        columns = np.split(vectors, np.cumsum(self._sizes)[:-1], axis=1)
         pairs = zip(self._parameters.items(), columns, strict=True)
-        return {name: part.reshape(like.shape) for (name, like), part in pairs}
+        return {name: part.reshape(len(vectors), *like.shape) for (name, like), part in pairs}
 
     def value_function(self) -> ValueFunction | None:
         return self._values
@@ -203,7 +201,7 @@ def _numbers(distribution: Distribution) -> NDArray[Any] | None:
 
 @contextmanager
 def _prepared(module: torch.nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode and let distributions skip their checks, which actions have passed."""
+    """Puts a network into evaluation mode and lets distributions skip their checks, which actions have passed."""
     checked = Distribution._validate_args
     Distribution.set_default_validate_args(False)
     try:

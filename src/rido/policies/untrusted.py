@@ -72,7 +72,7 @@ class UntrustedFileError(ValueError):
 
 
 def unpickle(content: bytes, path: Path, *, trust: bool) -> Any:
-    """Read a pickle from an agent's files, saved with gymnasium or the old gym.
+    """Reads a pickle from an agent's files, saved with gymnasium or the old gym.
 
     Args:
         content: The pickle.
@@ -94,7 +94,7 @@ class _Unpickler(_InPython):  # type: ignore[misc]
             self.dispatch = self.limited
 
     def load_bytearray8(self) -> None:
-        """Allocate no more than there is, whatever length is declared."""
+        """Allocates no more than there is, whatever length is declared."""
         (size,) = struct.unpack("<Q", self.read(8))
         self.append(bytearray(self.read(min(size, self._size))))
 
@@ -107,7 +107,7 @@ class _Unpickler(_InPython):  # type: ignore[misc]
         super().load_newobj()
 
     def _limit(self) -> None:
-        """Refuse to construct what could allocate any size; pickles make objects without arguments, then fill them."""
+        """Refuses to construct what could allocate any size; pickles make objects without arguments, then fill them."""
         found, arguments = self.stack[-2:]
         if arguments and isinstance(found, type) and found not in _CONTAINERS:
             raise self._refused(f"{found.__module__}.{found.__qualname__}(...)")
@@ -152,7 +152,7 @@ def _known_classes() -> tuple[type, ...]:
 
 
 def check_declared_sizes(archive: zipfile.ZipFile, size: int) -> None:
-    """Refuse a zip that would grow too much, by the sizes that it declares: no more is ever read.
+    """Refuses a zip that would grow too much, by the sizes that it declares: no more is ever read.
 
     Args:
         archive: The zip.
@@ -167,7 +167,7 @@ def check_declared_sizes(archive: zipfile.ZipFile, size: int) -> None:
 
 
 def check_weights(content: bytes) -> None:
-    """Refuse weights of torch that ask for much more memory than they have.
+    """Refuses weights of torch that ask for much more memory than they have.
 
     Args:
         content: What ``torch.save`` wrote, a zip or the older sequence of pickles.
@@ -188,7 +188,7 @@ def check_weights(content: bytes) -> None:
 
 
 def check_space(space: Any) -> None:
-    """Refuse a space whose samples have more than 64 million numbers."""
+    """Refuses a space whose samples have more than 64 million numbers."""
     spaces = getattr(space, "spaces", ())
     for part in spaces.values() if isinstance(spaces, Mapping) else spaces:
         check_space(part)
@@ -198,7 +198,7 @@ def check_space(space: Any) -> None:
 
 @contextmanager
 def limited_loading(most: int) -> Iterator[None]:
-    """Let SB3 load networks whose parameters have at most this many bytes, from files of tensors only.
+    """Lets SB3 load networks whose parameters have at most this many bytes, from files of tensors only.
 
     Args:
         most: Bytes. More raise a MemoryError before memory is written.

@@ -40,8 +40,8 @@ class Critic(ABC):
 
     Attributes:
         name: Name in results.
-        rowwise: Whether a row's value has the same bits in every batch. If not, each trajectory is valued in a call of
-            its own, so that its values do not depend on which others were collected with it.
+        rowwise: Whether a row's value has the same bits in every batch. If not, each trajectory is valued in its own
+            call, so that its values do not depend on which others were collected with it.
     """
 
     name: str

@@ -83,7 +83,7 @@ def recognise(path: Path) -> int | None:
             raise unusable(path, error) from error
         if stat.S_ISDIR(kind):
             raise unusable(path, "it is a folder; give the name of a file in it")
-        if not stat.S_ISREG(kind):  # opening a FIFO would wait for ever
+        if not stat.S_ISREG(kind):  # opening a FIFO would wait forever
             raise unusable(path, "it is a pipe, a socket or a device; give the name of a regular file")
         with path.open("rb") as file:
             header = file.read(_HEADER)

@@ -80,7 +80,7 @@ def source_fingerprint(reference: str) -> str:
     """The digest of the code behind "module:attribute", which does not change while the code is used.
 
     That is the source of the module and of all modules outside of installed packages that it uses. A module of an
-    installed package stands for itself, with the package's version. Code without a file of its own is read instead.
+    installed package stands for itself, with the package's version. Code that is in no file is read instead.
     """
     name, _, attribute = reference.partition(":")
     found = None if name == "__main__" else importlib.util.find_spec(name)

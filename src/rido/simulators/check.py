@@ -21,7 +21,7 @@ from rido.simulators.base import narrow_seed
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.factory import import_environment, is_in_jax, is_simulator
 from rido.simulators.opening import open_environments
-from rido.simulators.options import ProblemOptions
+from rido.simulators.options import SimulatorOptions
 from rido.simulators.protocol import RefusedError, SlotError, check_observation, check_result, slot_error
 from rido.simulators.rehearsal import Rehearsal, can_pair, close, first_observations, rehearse, remembers
 from rido.simulators.repeatability import GlobalState
@@ -102,10 +102,10 @@ class _PlayedEpisode:
 
 
 @takes(
-    ProblemOptions,
-    without={"it plays a few episodes as they are": ("horizon", "end_on_truncation")},
+    SimulatorOptions,
+    without={"it plays a few episodes as they are": ("end_on_truncation", "reseed", "num_envs")},
 )
-def check(env: Any, policy: Any = "random", *, seed: int = 0, **options: Unpack[ProblemOptions]) -> Check:
+def check(env: Any, policy: Any = "random", *, seed: int = 0, **options: Unpack[SimulatorOptions]) -> Check:
     """Tries an environment and a policy for what makes numbers wrong: shared state, copied noise, memories and more.
 
     It takes a few hundred steps, and says for each question what it found.
@@ -290,7 +290,7 @@ class _Questions:
                 "memory of the policy", "found", "it remembers earlier calls, and nothing clears that: give it reset()"
             )
         elif held:
-            told = "it draws from a generator of its own: take a parameter generator, so that the seed repeats it"
+            told = "it draws from its own generator: take a parameter generator, so that the seed repeats it"
             self.add("memory of the policy", "note", told)
         else:
             cleared = "its reset() clears it" if policy.remembers else "none seen"

@@ -209,7 +209,7 @@ class SingleEnvironments(Environments):
             raise slot_error(0, "reset", error) from error
 
     def _start(self, env: gym.Env[Any, Any], seed: int | None, start: PointGenerator) -> tuple[Any, Any]:
-        """Resets with the seed, as ever, but a generator of ours stands for np_random meanwhile."""
+        """Resets with the seed while np_random is replaced by our generator."""
         if seed is not None and self._takes_wide_seeds is None:
             self._reset(env, seed)  # a reset that fails must not use up the point
         with replaced_np_random(env.unwrapped, start):

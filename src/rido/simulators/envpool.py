@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +14,7 @@ from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 
 from rido.core import checks
+from rido.core.options import takes
 from rido.policies.base import Policy
 from rido.policies.observations import take
 from rido.policies.resolve import resolve_policy
@@ -22,6 +23,7 @@ from rido.simulators.base import Batch, Capabilities, Found, Request, Simulation
 from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.gymnasium import EnvironmentsSimulator
 from rido.simulators.opening import did_you_mean
+from rido.simulators.options import SimulatorOptions
 from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import SlotError
 from rido.simulators.rehearsal import ROWS, Rehearsal, mixes_rows
@@ -65,20 +67,16 @@ class EnvPoolSimulator(Simulator):
         horizon: the longest trajectory that will be asked for. A shorter time limit of the environment is lifted where
             it only cuts episodes, and an error where it is part of rewards or observations, or is in ``env_kwargs``.
         gamma: not used; all simulators take it.
-        env_kwargs: EnvPool's arguments of the environment, such as ``use_contact_force=False`` for Ant.
-        num_envs: environments side by side; 32 if not given.
-        deterministic: whether an agent takes its most likely action or samples one.
-        trust: whether an agent's files may run code when they are loaded.
-        end_on_truncation: whether EnvPool's own truncation ends a trajectory as a termination does.
-        reseed: whether each trajectory has its own seed, and depends on it alone.
         threads: EnvPool's threads; one for each processor if not given.
+        **options: as in :func:`rido.evaluate`: ``env_kwargs``, EnvPool's own, such as ``use_contact_force=False`` for
+            Ant; ``num_envs``, 32 if not given; ``deterministic``, ``trust``, ``end_on_truncation`` and ``reseed``.
 
     Attributes:
         num_envs: environments side by side.
         reproducible: whether the same seeds give the same trajectories.
     """
 
-    @checks.checked()
+    @takes(SimulatorOptions)
     def __init__(
         self,
         env: str,
@@ -86,15 +84,11 @@ class EnvPoolSimulator(Simulator):
         *,
         horizon: int,
         gamma: float = 1.0,
-        env_kwargs: Mapping[str, Any] | None = None,
-        num_envs: int | None = None,
-        deterministic: bool = True,
-        trust: bool = False,
-        end_on_truncation: bool = False,
-        reseed: bool = True,
         threads: int | None = None,
+        **options: Unpack[SimulatorOptions],
     ) -> None:
-        self._given = env, dict(env_kwargs or {})
+        self._given = env, dict(options["env_kwargs"] or {})
+        num_envs, reseed, ends = options["num_envs"], options["reseed"], options["end_on_truncation"]
         spec = _find_spec(*self._given)
         if policy is None:
             raise ValueError('policy must be given: an agent, a function of observations, or "random"')
@@ -104,19 +98,19 @@ class EnvPoolSimulator(Simulator):
         parts = 1 if min(self.num_envs, threads) == 1 else 2
         most, threads = -(-self.num_envs // parts), -(-threads // parts)
         arguments, remarks = self._given[1], []
-        if not end_on_truncation and self._lifts(limit := _limit(spec)):
+        if not ends and self._lifts(limit := _limit(spec)):
             # One step more than the horizon: where both come at once, EnvPool reports a termination as a time limit.
             arguments = {**arguments, "max_episode_steps": self._horizon + 1}
             remarks = [lifted(limit, self._horizon)] if limit < self._horizon else []
         envs = [_EnvPoolEnvironments(env, arguments, spec, remarks, reseed, most, threads) for _ in range(parts)]
         self.observation_space = envs[0].observation_space
         spaces = dict(observation_space=self.observation_space, action_space=envs[0].action_space)
-        self.policy = resolve_policy(policy, **spaces, deterministic=deterministic, trust=trust)
-        self._remake, self._end_on_truncation = reseed, end_on_truncation
+        self.policy = resolve_policy(policy, **spaces, deterministic=options["deterministic"], trust=options["trust"])
+        self._remake, self._end_on_truncation = reseed, ends
         self.reproducible = reseed and self.policy.reproducible
         lock = threading.Lock()
         self._halves = [
-            _Half(part, self.policy, self._horizon, lock, leads=part is envs[0], end_on_truncation=end_on_truncation)
+            _Half(part, self.policy, self._horizon, lock, leads=part is envs[0], end_on_truncation=ends)
             for part in envs
         ]
 

@@ -22,7 +22,7 @@ _CLASSES = {
 }
 _INSTEAD_OF_WORKERS = {
     "gymnasium": "give simulator 'workers' or leave it out",
-    "envpool": "it has threads of its own",
+    "envpool": "it has its own threads",
     "ray": "simulator=partial(RaySimulator, num_actors=...) says how many actors there are",
     "jax": "it uses the whole device",
 }

@@ -6,13 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 import rido.simulators.envs
-from rido.core import checks
+from rido.core.options import takes
 from rido.policies.actions import one_by_one
 from rido.policies.base import Policies, Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError
@@ -35,6 +35,7 @@ from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.environments import Environments, SingleEnvironments, Slots
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.opening import open_environments
+from rido.simulators.options import SimulatorOptions
 from rido.simulators.points import PointGenerator, ResetDraws
 from rido.simulators.protocol import SlotError
 from rido.simulators.rehearsal import (
@@ -422,17 +423,11 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         horizon: the longest trajectory that will be asked for. A shorter time limit of the environment is lifted as
             long as this simulator is open, and an error where it cannot be reached.
         gamma: discount factor, on which the default policy of "rido/LQG-v0" depends.
-        env_kwargs: arguments of the environment, with an id.
-        num_envs: sub-environments side by side; if not given, 16, or 256 where the environment is vectorised. A policy
-            of one observation acts in a single one, unless it is a row of a vectorised environment.
-        deterministic: whether an agent takes its most likely action or samples one.
-        trust: whether an agent's files may run code when they are loaded.
-        end_on_truncation: whether the environment's own truncation ends a trajectory as a termination does. Then its
-            time limit stays as it is.
-        reseed: whether each trajectory's reset gets its seed. If not, only the first reset of each sub-environment
-            does, and the same seeds do not give the same trajectories.
         components: what rewards consist of beside the reward itself: names in info, or a function of observation,
             action, reward, next observation and info that returns a dictionary of numbers.
+        **options: as in :func:`rido.evaluate`: ``env_kwargs``, ``deterministic``, ``trust``, ``end_on_truncation``,
+            ``reseed`` and ``num_envs``; if not given, 16, or 256 where the environment is vectorised. A policy of one
+            observation acts in a single one, unless it is a row of a vectorised environment.
 
     Attributes:
         num_envs: the largest number of sub-environments side by side.
@@ -440,7 +435,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         observation_space: of one environment.
     """
 
-    @checks.checked()
+    @takes(SimulatorOptions)
     def __init__(
         self,
         env: Any,
@@ -448,34 +443,28 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         *,
         horizon: int,
         gamma: float = 1.0,
-        env_kwargs: Mapping[str, Any] | None = None,
-        num_envs: int | None = None,
-        deterministic: bool = True,
-        trust: bool = False,
-        end_on_truncation: bool = False,
-        reseed: bool = True,
         components: Sequence[str] | TransitionFunction | None = None,
+        **options: Unpack[SimulatorOptions],
     ) -> None:
-        env_kwargs = dict(env_kwargs or {})
+        env_kwargs = dict(options["env_kwargs"] or {})
         if policy is None:
             if not isinstance(env, str) or env.rpartition(":")[2] not in rido.simulators.envs.ENV_IDS:
                 raise ValueError('policy must be given: an agent, a function of observations, or "random"')
             policy = rido.simulators.envs.default_policy(env, gamma, **env_kwargs)
         self._given = env, env_kwargs
-        wrappers = Wrappers(horizon, end_on_truncation=end_on_truncation)
+        ends = options["end_on_truncation"]
+        wrappers = Wrappers(horizon, end_on_truncation=ends)
         given = policy if isinstance(policy, Policies) else Policies({"": policy})
         try:
-            envs = open_environments(env, wrappers, env_kwargs=env_kwargs, num_envs=num_envs)
+            envs = open_environments(env, wrappers, env_kwargs=env_kwargs, num_envs=options["num_envs"])
             envs.read_components(check_components(components))
-            spaces = dict(observation_space=envs.observation_space, action_space=envs.action_space)
-            policies = {
-                name: resolve_policy(one, **spaces, deterministic=deterministic, trust=trust)
-                for name, one in given.items()
-            }
+            acting: dict[str, Any] = dict(deterministic=options["deterministic"], trust=options["trust"])
+            acting |= dict(observation_space=envs.observation_space, action_space=envs.action_space)
+            policies = {name: resolve_policy(one, **acting) for name, one in given.items()}
         except BaseException:
             wrappers.restore()
             raise
-        super().__init__(envs, policies, horizon, end_on_truncation=end_on_truncation, reseed=reseed)
+        super().__init__(envs, policies, horizon, end_on_truncation=ends, reseed=options["reseed"])
 
     @property
     def fingerprint(self) -> str:

@@ -39,7 +39,7 @@ def open_environments(
     if isinstance(env, str):
         return _open_id(env, env_kwargs, num_envs, wrappers)
     if env_kwargs:
-        raise ValueError(f"env_kwargs must come with an environment's id, got {checks.shown(env)}")
+        raise ValueError(f"env_kwargs works only with an environment's id, got {checks.shown(env)}")
     refuse_others(env)
     if isinstance(env, VectorEnv):
         if (mode := env.metadata.get("autoreset_mode")) != AutoresetMode.DISABLED:
@@ -80,7 +80,7 @@ def _open_id(env_id: str, env_kwargs: Mapping[str, Any], num_envs: int | None, w
         if "mujoco_py" in str(error):
             newest = env_id.removesuffix(str(spec.version)) + str(find_highest_version(spec.namespace, spec.name))
             raise ImportError(f"{env_id} needs mujoco-py, which is no longer maintained: use {newest}") from error
-        line = 'pip install "rido[mujoco]"' if "mujoco" in str(error).lower() else error  # it has a line of its own
+        line = 'pip install "rido[mujoco]"' if "mujoco" in str(error).lower() else error  # says what to install
         raise ImportError(f"{env_id} needs a package that is not installed: {line}") from error
     except TypeError as error:
         raise ValueError(f"env_kwargs must be arguments of {env_id}, got {dict(env_kwargs)!r}: {error}") from error

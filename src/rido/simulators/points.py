@@ -158,7 +158,7 @@ def replaced_np_random(env: Any, start: PointGenerator) -> Iterator[None]:
     reaches, with a single reset. Afterwards np_random is the generator for the steps.
     """
     kind: Any = type(env)
-    with suppress(TypeError):  # a class that allows no subclass draws as ever
+    with suppress(TypeError):  # a class that allows no subclass draws as before
         env.__class__ = _subclass(kind)
     env.__dict__[_START] = start
     try:

@@ -61,8 +61,8 @@ WORKERS_COPY = (
     f"draw from self.np_random, {_PAGE}"
 )
 WORKERS_REMEMBER = (
-    "workers must be 1 with {}, of which each worker would have a copy: it remembers earlier calls, or draws from a "
-    "generator of its own; give it a method reset(), or a parameter generator to draw from"
+    "workers must be 1 with {}, of which each worker would have a copy: it remembers earlier calls, or draws from "
+    "its own generator; give it a method reset(), or a parameter generator to draw from"
 )
 ROWS_COPY = (
     "env must seed each row by its own seed, got a VectorEnv whose rows repeat the same noise: seed them in reset(), "
@@ -335,7 +335,7 @@ def remembers(policy: Policy, observations: Sequence[Any], calls: int = MOST_CAL
     Args:
         policy: one that acts in sequence.
         observations: as the environment returned them, at least two that differ.
-        calls: about so many at most.
+        calls: at most about this many.
         frozen: whether generators that it holds are put back too. In several processes each would have a copy of them.
     """
     before, tried = GlobalState(), copied(policy)

@@ -190,7 +190,7 @@ class SequentialRollout:
         return np.stack(self._taken)
 
     def position(self, before: int) -> Position:
-        """Returns where the request is, after so many calls; may be called from another thread."""
+        """Returns where the request is, after this many calls; may be called from another thread."""
         taken, row, begun = len(self._rewards), self._row, self._begun
         step = max(0, taken - self._first)
         calling: Literal["reset", "policy", "step"] = "reset" if begun == -1 else "step" if begun == step else "policy"

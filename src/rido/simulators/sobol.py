@@ -79,11 +79,11 @@ def check_seeds(simulator: Simulator, entropy: int, *, sobol: bool) -> tuple[str
 def refuse_without_points(simulator: Simulator, *, reseed: bool) -> None:
     """Raises if points cannot decide where trajectories start."""
     if not reseed:
-        raise ValueError("starts='sobol' must come with reseed=True, got False")
+        raise ValueError("starts='sobol' works only with reseed=True, not reseed=False")
     able = simulator.capabilities
     if not able.takes_points:
         raise ValueError(
-            f"starts='sobol' must come with a simulator that takes points, got "
+            f"starts='sobol' works only with a simulator that takes points, not "
             f"{able.engine or type(simulator).__name__}: collect with 'gymnasium', 'workers' or 'ray', or offer "
             "reset_from() in JAX; see docs/starts.md"
         )

@@ -227,7 +227,7 @@ class Adaptive(Strategy):
         return parts if np.sum(parts) * price / self.horizon <= left else self._rest(left)
 
     def _pilot_part(self, count: int, full: int) -> Counts:
-        """Returns so many trajectories, some of them cut where the discount leaves little of their later half."""
+        """Returns this many trajectories, some of them cut where the discount leaves little of their later half."""
         plain = self.gamma == 1 or self.budget < self.settings.plain_below * self.horizon
         reach = self.horizon if plain else math.ceil(math.log(self.settings.reach) / math.log(self.gamma))
         return np.where(np.arange(self.horizon) < reach, count, full if reach <= self.horizon / 2 else count)

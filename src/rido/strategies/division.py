@@ -1,8 +1,8 @@
 """Division: which trajectories belong together. Teams are independent of each other; replicates tell the error.
 
-A team is planned from the other teams' rewards, and may have a critic that was fitted on the other teams. The starts of
-a replicate are points of a low-discrepancy sequence of its own. Points of one sequence depend on each other, so the
-error of their mean cannot be told from their spread; the spread of the replicates' means tells it.
+A team is planned from the other teams' rewards, and may have a critic that was fitted on the other teams. Each
+replicate starts from the points of another low-discrepancy sequence. Points of one sequence depend on each other, so
+the error of their mean cannot be told from their spread; the spread of the replicates' means tells it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Division:
     Attributes:
         teams: number of teams.
         members: groups in a team: its replicates, or 1 where starts are independent.
-        cross_fitted: whether each team has a critic of its own.
+        cross_fitted: whether each team has its own critic.
     """
 
     teams: int = 1
@@ -50,7 +50,7 @@ class Division:
             teams: number of teams.
             affordable: full-length trajectories that the budget pays for.
             replicated: whether starts come from low-discrepancy sequences.
-            cross_fitted: whether each team has a critic of its own.
+            cross_fitted: whether each team has its own critic.
         """
         replicates = _REPLICATES[teams][int(affordable >= _MORE) + int(affordable >= _MANY)]
         return cls(teams, replicates // teams if replicated else 1, cross_fitted)

@@ -5,14 +5,13 @@ Tasks are strata: their trajectories are independent, so the variances of their 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rido.core.estimate import Estimate, satterthwaite, unseen_share
+from rido.core.estimate import Estimate, sum_of, unseen_share
 
 _NORMAL = 1.96  # half-width of a 95% interval, in standard errors
 
@@ -20,40 +19,15 @@ _NORMAL = 1.96  # half-width of a 95% interval, in standard errors
 def weighted_sum(estimates: Sequence[Estimate], factors: Sequence[float], sizes: Sequence[float]) -> Estimate:
     """Returns the estimate of a weighted sum of returns in different tasks.
 
-    Variances and third cumulants of independent estimates add up; degrees of freedom are Satterthwaite's. In a task in
-    which nothing varied, outcomes may be unseen all the same: their error is taken from the interval that
+    In a task in which nothing varied, outcomes may be unseen all the same: their error is taken from the interval that
     :meth:`rido.Estimate.interval` gives such a task.
 
     Args:
         estimates: of the tasks.
         factors: the weight of each estimate in the sum.
         sizes: by how much an unseen outcome may change the return of each task, where nothing varied in it.
-
-    Returns:
-        The sum. Its schedule is that of the task with the fewest full-length trajectories.
     """
-    parts = [_with_unseen(estimate, size) for estimate, size in zip(estimates, sizes, strict=True)]
-    scale = np.array(factors, dtype=np.float64)
-    errors = scale * [part.standard_error for part in parts]
-    variance = float(errors @ errors)
-    total = replace(
-        min(parts, key=lambda part: int(part.schedule.counts[-1])),
-        value=float(scale @ [part.value for part in parts]),
-        standard_error=math.sqrt(variance),
-        early_ends=any(part.early_ends for part in parts),
-        skewness=0.0,
-        largest_contribution=0.0,
-    )
-    if not 0 < variance < math.inf:
-        return total
-    shares = errors**2
-    return replace(
-        total,
-        degrees_of_freedom=satterthwaite(shares, np.array([max(part.degrees_of_freedom, 1.0) for part in parts])),
-        effective_trajectories=satterthwaite(shares, np.array([part.effective_trajectories for part in parts])),
-        skewness=float(errors**3 @ [part.skewness for part in parts]) / variance**1.5,
-        largest_contribution=max((scale * [part.largest_contribution for part in parts]).tolist(), key=abs),
-    )
+    return sum_of([_with_unseen(estimate, size) for estimate, size in zip(estimates, sizes, strict=True)], factors)
 
 
 def _with_unseen(estimate: Estimate, size: float) -> Estimate:

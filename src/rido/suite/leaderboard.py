@@ -1,4 +1,4 @@
-"""Leaderboard: scores of several policies over several tasks, who beats whom, and how sure that is."""
+"""Leaderboard: scores of several policies over several tasks, who beats whom, and how significant that is."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from rido.suite.aggregate import interquartile_mean, probability_of_improvement,
 
 @dataclass(frozen=True)
 class Task:
-    """An environment in which policies are evaluated, and how much it counts.
+    """An environment in which policies are evaluated, and its weight.
 
     Attributes:
         env: as in :func:`rido.evaluate`.
         gamma: discount factor in (0, 1].
         horizon: steps over which the return is summed; as in :func:`rido.evaluate` if not given.
-        weight: how much the task counts in the mean, relative to the others.
+        weight: weight of the task in the mean, relative to the others.
         env_kwargs: arguments of the environment, with an id.
         reference: the returns whose normalised scores are 0 and 1, such as those of a random policy and of a human;
             the score is the return itself if not given.
@@ -75,7 +75,7 @@ class Task:
 
     @property
     def factor(self) -> float:
-        """How much a return counts in a sum of weighted scores."""
+        """Weight of a return in a sum of weighted scores."""
         return self.weight / self.width
 
     def score(self, value: float) -> float:
@@ -142,7 +142,7 @@ class Leaderboard:
         return self._sum([self.rewards[task].difference(name, other) for task in self.tasks], sizes)
 
     def bounds(self, name: str, other: str) -> tuple[float, float]:
-        """Returns the bounds on the difference of two scores by which an order is called sure; infinite before that."""
+        """Returns the bounds on the difference of two scores that decide whether an order is significant."""
         difference, number = self.difference(name, other), len(self.ranking)
         level = self.levels.get((name, other), self.levels.get((other, name), 0.0))
         alpha = (1 - self.confidence) / (number * (number - 1) / 2)
@@ -155,7 +155,7 @@ class Leaderboard:
         return self.scores[name].interval(1 - (1 - self.confidence) / len(self.ranking))
 
     def chance(self, name: str, other: str) -> float:
-        """Returns how sure one score is larger than another, from 0 to 1: one minus the p-value of a one-sided t test.
+        """Returns the confidence that one score is larger than another: one minus the p-value of a one-sided t test.
 
         It is that of a single look at a single pair. What holds for all pairs and looks at once is in ``sure``.
         """
@@ -237,12 +237,12 @@ class Leaderboard:
 
     @property
     def decided(self) -> bool:
-        """Whether the order of all pairs is sure."""
+        """Whether the order of all pairs is significant."""
         return len(self.sure) == len(self.ranking) * (len(self.ranking) - 1) // 2
 
     @property
     def best(self) -> str | None:
-        """The policy that surely beats all others; None while undecided."""
+        """The policy that is significantly better than all others; None while undecided."""
         leader = self.ranking[0]
         return leader if all((leader, name) in self.sure for name in self.ranking[1:]) else None
 
@@ -263,7 +263,7 @@ class Leaderboard:
         if self.best is not None:
             head = f"{self.best} is the best of {len(self.ranking)} policies in {len(self.tasks)} tasks"
         lines = [
-            f"{head}; the order of {len(self.sure)} of {pairs} pairs is sure at {percent} confidence",
+            f"{head}; the order of {len(self.sure)} of {pairs} pairs is significant at {percent} confidence",
             *(f"{name}: {with_interval(self.scores[name].value, *self.interval(name))}" for name in self.ranking),
             f"{self.transitions:,} transitions of a budget of {self.budget:,}, seed {self.seed}",
         ]
@@ -327,7 +327,7 @@ class Leaderboard:
 
     @cached_property
     def _shares(self) -> dict[str, float]:
-        """How often a return of each task counts in a score."""
+        """Weight of a return of each task in a score."""
         total = sum(task.weight for task in self.tasks.values())
         return {name: task.factor / total for name, task in self.tasks.items()}
 

@@ -42,7 +42,7 @@ class TrajectoryRange:
 
 
 class SuiteRace:
-    """Asks for paired trajectories of several policies in several tasks, until the ranking is sure.
+    """Asks for paired trajectories of several policies in several tasks, until the ranking is significant.
 
     The score of a policy is the weighted mean of its normalised returns over the tasks. Each task has one sequence of
     planned lengths, and every policy takes a beginning of it: trajectory i has the same length and the same seed for
@@ -52,9 +52,9 @@ class SuiteRace:
     1.  **Values.** A part of the budget is spread over tasks and policies in proportion to ``w S`` (Neyman's
         allocation), with the weight w of the task and the spread S of the policy in it. That minimises the sum of the
         variances of all scores.
-    2.  **Ranking.** The rest goes to pairs of policies whose order is not sure yet, the clearest first, spread over the
-        tasks by the spread of their difference. A policy whose order to all others is sure gets no more. It ends when
-        the order of all pairs is sure.
+    2.  **Ranking.** The rest goes to pairs of policies whose order is open, the clearest first, spread over the
+        tasks by the spread of their difference. A policy whose order to all others is significant gets no more. It ends
+        when the order of all pairs is significant.
 
     With K policies and ``alpha = 1 - confidence``, the bound on the difference of a pair fails on one side with a
     probability of ``alpha / (K (K - 1) / 2)`` over all looks, spent as
@@ -64,7 +64,7 @@ class SuiteRace:
         tasks: by name, each with its horizon.
         names: of the policies, 2 to 100.
         budget: transitions for all tasks and policies together; never exceeded.
-        confidence: probability that every order that is called sure is right.
+        confidence: probability that every significant order is right.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class SuiteRace:
 
     @property
     def undecided(self) -> int:
-        """Number of pairs whose order is not sure yet."""
+        """Number of pairs whose order is open."""
         return len(self._undecided)
 
     def ask(self) -> dict[str, dict[str, TrajectoryRange]] | None:

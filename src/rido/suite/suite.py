@@ -39,7 +39,7 @@ class Suite:
         budget: transitions for all tasks and policies together; never exceeded. At most 100 more for each
             policy, which are not counted, rehearse what runs side by side.
         seed: what all randomness comes from.
-        confidence: probability that every order of two policies that is called sure is right.
+        confidence: probability that every significant order of two policies is right.
         deterministic: whether agents take their most likely action or sample one.
         base: folder that relative paths of policies start from.
 

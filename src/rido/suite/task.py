@@ -27,7 +27,7 @@ from rido.suite.trajectory_store import TrajectoryStore
 class OpenTask:
     """Collects the trajectories of a task; a context manager.
 
-    Each policy has a run file of its own, named by task, policy and a digest of all that its rewards depend on. So a
+    Each policy has its own run file, named by task, policy and a digest of all that its rewards depend on. So a
     policy whose weights have changed gets a new file, and an old file is found again whatever else the suite has.
 
     Args:
@@ -50,7 +50,7 @@ class OpenTask:
         settings: Mapping[str, Any],
     ) -> None:
         self._name, self._folder = name, folder
-        # Tasks have seeds of their own, which do not depend on the other tasks.
+        # Each task has its own seeds, which do not depend on the other tasks.
         self._entropy = int.from_bytes(hashlib.blake2b(f"{seed} {name}".encode(), digest_size=8).digest())
         self._stack = ExitStack()
         self._records: dict[str, RunFile] = {}

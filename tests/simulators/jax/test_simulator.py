@@ -393,25 +393,35 @@ def test_tiles_hold_every_trajectory_once(planned, trajectories):
 
 
 @given(counts.filter(lambda planned: planned[0] > 0))
-def test_each_trajectory_has_a_place_after_those_before_it(planned):
+def test_each_reward_has_its_own_place(planned):
+    planned = -(-planned // 50)
     lengths = lengths_of(planned, np.arange(planned[0]))
-    some = np.unique(np.linspace(0, planned[0] - 1, 50).astype(np.int32))
-    length, place = programs.places(jnp.asarray(planned, jnp.int32), jnp.asarray(some))
-    np.testing.assert_array_equal(length, lengths[some])
-    np.testing.assert_array_equal(place, (np.cumsum(lengths) - lengths)[some])
+    length, place = programs.places(jnp.asarray(planned, jnp.int32), jnp.arange(planned[0], dtype=jnp.int32))
+    np.testing.assert_array_equal(length, lengths)
+    t = np.arange(planned.size)
+    cells = (np.asarray(place)[:, None] + programs.TOGETHER * t)[t < lengths[:, None]]
+    assert np.unique(cells).size == cells.size == planned.sum()
+    assert cells.max() < programs.TOGETHER * (-(-planned // programs.TOGETHER)).sum()
 
 
 def test_the_number_of_slots_weighs_latency_against_idle_slots():
-    device = Device(512, latency=(64, 8), narrowing=4)
-    assert device.ladder(0) == (512, 128, 32) and device.ladder(10_000) == (512, 128, 32, 8)
-    assert device.slots(np.full(10, 30), 0) == (32,)
-    assert device.slots(np.full(10, 60), 0) == (32,)  # in two waves, which take as long as one of 128
-    assert device.slots(np.full(10, 130), 0) == (128, 32)  # two waves, because a third of 512 slots would be idle
+    device = Device(512, latency=(64, 8), narrowing=4, spacing=4)
+    assert device.ladder(0) == (512, 128, 32, 8) and device.ladder(10_000) == (512, 128, 32, 8, 2)
+    assert device.slots(np.full(10, 30), 0) == (32, 8)
+    assert device.slots(np.full(10, 60), 0) == (32, 8)  # in two waves, which take as long as one of 128
+    assert device.slots(np.full(10, 130), 0) == (128, 32)  # the last two go on in fewer slots
     assert device.slots(np.full(10, 400), 0) == (512, 128)
-    assert device.slots(np.full(10, 33), 10_000) == (8,)  # latency is little beside heavy steps
+    assert device.slots(np.full(10, 33), 10_000) == (32, 8)
     assert device.slots(np.full(10, 100_000), 0) == (512, 128)
     long = np.concatenate([np.full(5, 1500), np.full(35, 20)])  # 20 are long: fewer slots go on with them
     assert device.slots(long, 0) == (128, 32)
+
+
+def test_lanes_are_as_wide_as_their_trajectories():
+    """64 policies with 4 of 256 lanes each: 538 trajectories of a policy are 135 of a lane, and 128 run at once."""
+    lane, heavy = Device(1 << 20, latency=(49152, 8192)).in_lanes(256), 1000
+    assert [lane.slots(np.full(200, count), heavy)[0] for count in (32, 64, 135, 230)] == [32, 64, 128, 256]
+    assert lane.slots(np.full(200, 135), heavy)[1] == 32
 
 
 def test_all_requests_of_an_evaluation_use_few_sizes():

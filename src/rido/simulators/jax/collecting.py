@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import jax
@@ -10,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories, count_reached, positions, starts_of
-from rido.simulators.base import Batch, Found, Request, SimulationError
+from rido.simulators.base import Batch, Request, SimulationError
 from rido.simulators.jax.device import room
-from rido.simulators.jax.programs import Record
+from rido.simulators.jax.programs import TOGETHER, Record
 from rido.simulators.jax.seeds import split_seeds
-from rido.simulators.requests import join
 
 _LEAST_SEEDS = 1024  # that all lanes together take, so that few sizes are compiled
 
@@ -35,6 +33,7 @@ class Dealt:
         self._lengths, self._seeds, self._points = request.lengths, request.seeds, request.points
         self.order = np.argsort(-self._lengths, kind="stable")
         self.planned = count_reached(self._lengths, horizon)
+        self._cells: dict[int, NDArray[np.int64]] = {}  # of all rewards in the record, by the number of lanes
 
     def deal(self, lanes: int) -> tuple[NDArray[np.uint32], NDArray[np.int32], NDArray[np.float32] | None]:
         """Returns what each lane gets: seeds, how many trajectories take each step, and points."""
@@ -45,41 +44,47 @@ class Dealt:
         points = None if self._points is None else _single(self._points)[rows]
         return split_seeds(self._seeds)[rows], planned.astype(np.int32), points
 
-    def take(self, record: Record, lanes: range) -> Batch:
+    def take(self, record: Record, lanes: slice) -> Batch:
         """Returns the trajectories in the order in which they were asked for.
 
         Args:
             record: what trajectories returned, on the host.
             lanes: those to which they were dealt out.
         """
-        own = [self.order[turn :: len(lanes)] for turn in range(len(lanes))]
-        parts = [
-            self._of_lane(jax.tree.map(operator.itemgetter(lane), record), rows)
-            for lane, rows in zip(lanes, own, strict=True)
-        ]
-        return join(parts, np.concatenate(own), Found())
-
-    def _of_lane(self, record: Record, rows: NDArray[np.intp]) -> Batch:
-        """Checks the trajectories of a lane, one after the other."""
-        lengths, ends = self._lengths[rows], record.ends[: rows.size]
-        steps, terminated = np.minimum(ends, lengths), ends <= lengths
-        rewards = np.asarray(record.numbers[0][: lengths.sum()], dtype=np.float64)
-        firsts = starts_of(lengths)
-        if not np.isfinite(rewards).all():
-            cell = int(np.argmin(np.isfinite(rewards)))
+        lengths, number = self._lengths, lanes.stop - lanes.start
+        lane, index = np.divmod(np.argsort(self.order), number)[::-1]
+        rewards, ends = np.asarray(record.numbers[0])[lanes], np.asarray(record.ends)[lanes]
+        steps = np.minimum(ends[lane, index], lengths)
+        if number not in self._cells:
+            first = lane * rewards.shape[1] + self._places(number)[lane, index]
+            self._cells[number] = np.repeat(first, lengths) + TOGETHER * positions(lengths)
+        flat: NDArray[np.float64] = rewards.reshape(-1)[self._cells[number]].astype(np.float64)
+        if not np.isfinite(flat).all():
+            cell, firsts = int(np.argmin(np.isfinite(flat))), starts_of(lengths)
             row = int(np.searchsorted(firsts, cell, side="right")) - 1
-            seed, reason = int(self._seeds[rows[row]]), f"the reward is {rewards[cell]}"
-            raise SimulationError(int(rows[row]), cell - int(firsts[row]), seed, reason)
-        step = positions(steps + 1)
-        trajectory = np.repeat(np.arange(rows.size), steps + 1)
+            reason = f"the reward is {flat[cell]}"
+            raise SimulationError(row, cell - int(firsts[row]), int(self._seeds[row]), reason)
+        trajectory, step = np.repeat(np.arange(steps.size), steps + 1), positions(steps + 1)
+        later = (starts_of(lengths)[trajectory] + step - 1)[step > 0]
 
         def lay_out(first: NDArray[Any], seen: NDArray[Any]) -> NDArray[Any]:
-            laid: NDArray[Any] = seen[firsts[trajectory] + step - 1]
-            laid[step == 0] = first[: rows.size]
+            laid = np.empty((step.size, *seen.shape[2:]), seen.dtype)
+            laid[step == 0] = first[lanes][lane, index]
+            laid[step > 0] = seen[lanes].reshape(-1, *seen.shape[2:])[self._cells[number][later]]
             return laid
 
-        trajectories = Trajectories.from_flat(rewards, lengths, steps, copy=False)
-        return Batch(trajectories, jax.tree.map(lay_out, record.first, record.seen), terminated)
+        trajectories = Trajectories.from_flat(flat, lengths, steps, copy=False)
+        observations = None if record.first is None else jax.tree.map(lay_out, record.first, record.seen)
+        return Batch(trajectories, observations, ends[lane, index] <= lengths)
+
+    def _places(self, lanes: int) -> NDArray[np.int64]:
+        """Returns the places of the first rewards of the trajectories of each lane, as :func:`places` does."""
+        found = np.zeros((lanes, -(-self.order.size // lanes)), dtype=np.int64)
+        for turn in range(lanes):
+            own = self._lengths[self.order[turn::lanes]]
+            groups = TOGETHER * starts_of(own[::TOGETHER])
+            found[turn, : own.size] = np.repeat(groups, TOGETHER)[: own.size] + np.arange(own.size) % TOGETHER
+        return found
 
 
 def _single(points: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -6,7 +6,6 @@ same request gives the same bits, and the next policy of the same shape compiles
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +21,9 @@ _CPU_LATENCY, _GPU_LATENCY, _HEAVY_LATENCY = 64, 49152, 8192
 _HEAVY = 512  # bytes of a slot from which on a step is heavy, as that of a body with joints
 _GPU_IN_TIME_OF_ONE = 8192  # trajectories; between what Brax's ant and Pendulum have on an H200
 _GPU_LANES = 256  # so that few are idle, however many policies there are, and programs are compiled once for all
-_CPU_NARROWING, _GPU_NARROWING = 32, 8  # slots over those that go on when few trajectories are left
-_WORTH = 0.6  # time of a step with fewer slots, over that with the slots before, at which they are worth a program
+_CPU_NARROWING, _GPU_NARROWING, _LANE_NARROWING = 32, 8, 4  # slots over those that go on with few trajectories
+_LANE_SPACING = 2  # numbers of slots of a lane are these powers: all policies of a comparison have the same
+_LEAST = 16  # latency over the fewest slots that are worth a program
 _BLOCKS = 16  # blocks of steps in a trajectory of full length, on a CPU
 _NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
 _NARROW_STEPS, _WIDE_STEPS = 64, 8  # steps of a block at most, on a GPU
@@ -38,6 +38,7 @@ class Device:
         width: slots at most.
         latency: what a step costs however few slots there are, as a number of slots; for light and for heavy steps.
         narrowing: slots over those that go on when few trajectories are left.
+        spacing: slots over the next smaller number of slots that requests may begin with.
         blocks: blocks of steps in a trajectory of full length; None for blocks of a fixed number of steps.
         in_time_of_one: trajectories that take about as long together as one alone; 0 if one after the other is as fast.
         lanes: lanes for several policies that run together, at least; see :mod:`rido.simulators.jax.together`.
@@ -46,6 +47,7 @@ class Device:
     width: int
     latency: tuple[int, int]
     narrowing: int = _GPU_NARROWING
+    spacing: int = _GPU_NARROWING
     blocks: int | None = None
     in_time_of_one: int = 0
     lanes: int = 1
@@ -57,14 +59,15 @@ class Device:
         most = _CPU_WIDTH if on_cpu else _GPU_WIDTH
         width = most if num_envs is None else min(num_envs, most)
         if on_cpu:
-            return Device(width, (_CPU_LATENCY, _CPU_LATENCY), _CPU_NARROWING, _BLOCKS)
+            return Device(width, (_CPU_LATENCY, _CPU_LATENCY), _CPU_NARROWING, _CPU_NARROWING, _BLOCKS)
         wide = min(_GPU_IN_TIME_OF_ONE, width)
         return Device(width, (_GPU_LATENCY, _HEAVY_LATENCY), in_time_of_one=wide, lanes=_GPU_LANES)
 
     def in_lanes(self, lanes: int) -> Device:
         """Returns what suits each of several lanes, which share the device."""
         light, heavy = (max(1, latency // lanes) for latency in self.latency)
-        return replace(self, width=max(1, self.width // lanes), latency=(light, heavy))
+        shared = replace(self, width=max(1, self.width // lanes), latency=(light, heavy))
+        return shared if lanes == 1 else replace(shared, narrowing=_LANE_NARROWING, spacing=_LANE_SPACING)
 
     def ladder(self, size: int, trajectories: int = 0) -> tuple[int, ...]:
         """Returns the numbers of slots of an evaluation, descending.
@@ -75,13 +78,15 @@ class Device:
 
         Example:
             >>> Device(1024, latency=(64, 8)).ladder(0), Device(1024, latency=(64, 8)).ladder(0, 500)
-            ((1024, 128), (512, 64))
+            ((1024, 128, 16), (512, 64, 8))
         """
-        latency = self.latency[size >= _HEAVY]
-        slots = [min(_three_bits(trajectories), self.width) if trajectories else self.width]
-        while (fewer := slots[-1] // self.narrowing) and latency + fewer <= _WORTH * (latency + slots[-1]):
+        slots, least = [min(_three_bits(trajectories), self.width) if trajectories else self.width], self._least(size)
+        while (fewer := slots[-1] // self.spacing) >= least:
             slots.append(fewer)
         return tuple(slots)
+
+    def _least(self, size: int) -> int:
+        return max(1, self.latency[size >= _HEAVY] // _LEAST)
 
     def slots(self, planned: Counts, size: int, trajectories: int = 0) -> tuple[int, ...]:
         """Returns the number of slots to begin with, and the one to go on with when few trajectories are left, if any.
@@ -91,16 +96,19 @@ class Device:
             size: as in :meth:`ladder`.
             trajectories: as in :meth:`ladder`.
         """
-        ladder, latency = self.ladder(size, trajectories), self.latency[size >= _HEAVY]
-        running = planned[planned > 0]
+        latency, running = self.latency[size >= _HEAVY], planned[planned > 0]
 
-        def cost(slots: int, fewer: int) -> float:
-            steps = np.where(running > fewer, -(-running // slots) * (latency + slots), latency + fewer)
-            return float(steps.sum())
+        def fewer(slots: int) -> int:
+            tail = slots // self.narrowing
+            return tail if tail >= self._least(size) else 0
 
-        costs = itertools.starmap(cost, itertools.pairwise((*ladder, 0)))
-        _, first = min((cost, -place) for place, cost in enumerate(costs))
-        return ladder[-first : 2 - first]
+        def cost(slots: int) -> float:
+            waves, rest = np.divmod(running, slots)
+            last = np.where(rest > fewer(slots), slots, fewer(slots))
+            return float(np.sum(waves * (latency + slots) + (rest > 0) * (latency + last)))
+
+        slots = min(reversed(self.ladder(size, trajectories)), key=cost)
+        return (slots, fewer(slots)) if fewer(slots) else (slots,)
 
     def steps(self, slots: int, horizon: int, size: int) -> int:
         """Returns the steps of a block; trajectories end at any step, but others begin between blocks."""

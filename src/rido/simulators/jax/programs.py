@@ -16,6 +16,9 @@ from rido.simulators.jax.seeds import keys_of, make_seeds
 Tree = Any
 
 NEVER = np.int32(np.iinfo(np.int32).max)
+TOGETHER = 32
+"""Trajectories whose rewards of a step are side by side in memory, as slots write them."""
+
 _LEAST_DIMENSIONS = 64  # numbers that an environment's reset_from gets; those that a point has not are pseudo-random
 _FREE = 32  # slots are filled again when one of this many is free
 _CELLS = 1 << 18  # rewards that there is room for at least, in all lanes together
@@ -70,7 +73,10 @@ class Slots(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What trajectories returned, in each lane one after the other, the longest first; the first axis is the lane's."""
+    """What trajectories returned, groups of them one after the other, the longest first. The first axis is the lane's.
+
+    The rewards of a group are side by side for each step.
+    """
 
     numbers: tuple[jax.Array, ...]  # rewards, and residuals if there is a critic
     ends: jax.Array  # steps after which the environment terminated each trajectory; a very large number if it did not
@@ -182,26 +188,34 @@ class Programs:
         """
         count = task.planned[:, 0]
         enough = jnp.maximum(slots.number.shape[1] * jnp.sum(count > 0) // _FREE, 1)
+        advance = jax.vmap(functools.partial(self._advance, steps=steps), in_axes=(_AXES, 0, 0))
+        fill = jax.vmap(self._fill, in_axes=(_AXES, 0, 0))
 
-        def goes_on(carry: Any) -> jax.Array:
-            slots, _, following = carry
+        def goes_on(slots: Slots, following: jax.Array) -> jax.Array:
             return jnp.any(following < count) | jnp.any(jnp.sum(slots.running, axis=1) > until)
 
-        def block(carry: Any) -> Any:
-            slots, record, following = carry
-            if filling:
-                waiting = jnp.maximum(count - following, 0)
-                free = jnp.sum(jnp.where(waiting > 0, jnp.sum(~slots.running, axis=1), 0))
-                slots, following = jax.lax.cond(
-                    (free > 0) & (free >= jnp.minimum(enough, jnp.sum(waiting))),
-                    lambda: jax.vmap(self._fill, in_axes=(_AXES, 0, 0))(task, slots, following),
-                    lambda: (slots, following),
-                )
-            advance = jax.vmap(functools.partial(self._advance, steps=steps), in_axes=(_AXES, 0, 0))
-            return *advance(task, slots, record), following
+        def is_due(slots: Slots, following: jax.Array) -> jax.Array:
+            waiting = jnp.maximum(count - following, 0)
+            free = jnp.sum(jnp.where(waiting > 0, jnp.sum(~slots.running, axis=1), 0))
+            return (free > 0) & (free >= jnp.minimum(enough, jnp.sum(waiting)))
 
-        following = jnp.zeros_like(count) if filling else count
-        slots, record, _ = jax.lax.while_loop(goes_on, block, (slots, record, following))
+        def advanced(slots: Slots, record: Record, following: jax.Array) -> tuple[Slots, Record]:
+            found: tuple[Slots, Record] = jax.lax.while_loop(
+                lambda carry: goes_on(carry[0], following) & ~is_due(carry[0], following),
+                lambda carry: advance(task, *carry),
+                (slots, record),
+            )
+            return found
+
+        def filled(carry: Any) -> Any:
+            slots, record, following = carry
+            slots, following = fill(task, slots, following)
+            return *advanced(slots, record, following), following
+
+        if not filling:
+            return advanced(slots, record, count)
+        given = slots, record, jnp.zeros_like(count)
+        slots, record, _ = jax.lax.while_loop(lambda carry: goes_on(carry[0], carry[2]), filled, given)
         return slots, record
 
     def _advance(self, task: RolloutTask, before: Slots, record: Record, *, steps: int) -> tuple[Slots, Record]:
@@ -211,7 +225,7 @@ class Programs:
             lambda slots, _: self._step(task, slots, observing), before, None, length=steps
         )
         t = before.taken + jnp.arange(steps, dtype=jnp.int32)[:, None]
-        place = jnp.where(t < after.taken, before.place + t, NEVER)
+        place = jnp.where(t < after.taken, before.place + TOGETHER * t, NEVER)
         new = jnp.where((before.taken == 0) & (before.length > 0), before.number, NEVER)
 
         def put(array: jax.Array, where: jax.Array, what: jax.Array) -> jax.Array:
@@ -266,9 +280,14 @@ class Programs:
 
 def places(planned: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Returns the planned lengths of trajectories by their numbers, and the places of their first rewards."""
-    length = jnp.searchsorted(-planned, -index, method="scan_unrolled").astype(jnp.int32)
-    later = jnp.cumsum(jnp.append(planned, 0)[::-1], dtype=jnp.int32)[::-1]  # samples from each step on
-    return length, index * length + later[length]
+
+    def lengths(planned: jax.Array, index: jax.Array) -> jax.Array:
+        return jnp.searchsorted(-planned, -index, method="scan_unrolled").astype(jnp.int32)
+
+    groups, group = (planned + TOGETHER - 1) // TOGETHER, index // TOGETHER
+    later = jnp.cumsum(jnp.append(groups, 0)[::-1], dtype=jnp.int32)[::-1]  # samples of groups from each step on
+    longest = lengths(groups, group)
+    return lengths(planned, index), TOGETHER * (group * longest + later[longest]) + index % TOGETHER
 
 
 @functools.partial(jax.jit, static_argnames="slots")

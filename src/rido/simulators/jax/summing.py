@@ -12,7 +12,7 @@ from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.simulators.base import Summarised
 from rido.simulators.jax.device import Counts, Device, lengths_of
-from rido.simulators.jax.programs import Programs, RolloutTask, places, zeros
+from rido.simulators.jax.programs import TOGETHER, Programs, RolloutTask, places, zeros
 
 _TILE_CELLS = 1 << 24  # of a tile that holds many trajectories
 _LEAST_COLUMNS = 1024
@@ -124,21 +124,19 @@ def _add(
 ) -> Tables:
     """Adds the sums over a tile, with the means of its own numbers as the centre if ``centring``."""
     width = min(columns, _PART)
-    index = first + jnp.arange(columns, dtype=jnp.int32)
+    index = first + jnp.arange(columns, dtype=jnp.int32).reshape(-1, 1, width)
+    t = jnp.arange(rows, dtype=jnp.int32)[:, None]
     length, place = places(planned, index)
-    t = jnp.arange(rows, dtype=jnp.int32)
-    mask = (t < length[:, None]).reshape(-1, width, rows)
-    cells = (place[:, None] + t).reshape(-1, width, rows)
+    mask, cells = t < length, place + TOGETHER * t
     tile = jnp.stack([array.at[cells].get(mode="clip") for array in numbers])
     due = planned[:rows] - first  # trajectories of the tile that are planned to take each step, or more
-    means = jnp.sum(jnp.where(mask, tile, 0.0), axis=(1, 2)) / jnp.maximum(jnp.minimum(due, columns), 1)
+    means = jnp.sum(jnp.where(mask, tile, 0.0), axis=(1, 3)) / jnp.maximum(jnp.minimum(due, columns), 1)
     centre = jnp.where(centring, tables.centre.at[:, :rows].set(means), tables.centre)
-    tile = jnp.where(mask, tile - centre[:, None, None, :rows], 0.0)
-    products = jnp.einsum("cpks,cpku->cpsu", tile, tile, precision=_PRECISION).sum(axis=1)
+    tile = jnp.where(mask, tile - centre[:, None, :rows, None], 0.0)
+    products = jnp.einsum("cpsk,cpuk->cpsu", tile, tile, precision=_PRECISION).sum(axis=1)
     # Sums over the first trajectories, for each number of them that is planned for a step.
-    sums = jnp.einsum("cpks,pku->cpsu", tile, mask.astype(tile.dtype), precision=_PRECISION).sum(axis=1)
-    taking = t < ends.at[index].get(mode="clip")[:, None]
-    taken = jnp.sum(mask & taking.reshape(mask.shape), axis=(0, 1), dtype=jnp.int32)
+    sums = jnp.einsum("cpsk,puk->cpsu", tile, mask.astype(tile.dtype), precision=_PRECISION).sum(axis=1)
+    taken = jnp.sum(mask & (t < ends.at[index].get(mode="clip")), axis=(0, 2), dtype=jnp.int32)
     return Tables(
         tables.taken.at[:rows].add(taken),
         centre,

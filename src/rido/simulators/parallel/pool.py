@@ -8,9 +8,9 @@ replaced, and its chunks are run again. Every trajectory depends on its own seed
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Required, Self, TypedDict
+from typing import Any, Required, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from rido.simulators.base import (
     close,
 )
 from rido.simulators.gymnasium import GymnasiumSimulator
+from rido.simulators.options import SimulatorOptions
 from rido.simulators.parallel import sources
 from rido.simulators.parallel.serialization import deserialize, packages_in, serialize
 from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
@@ -42,17 +43,11 @@ class WorkerError(ChildProcessError):
     """Trajectories whose workers were lost too often."""
 
 
-class PoolSettings(TypedDict, total=False):
+class PoolSettings(SimulatorOptions, total=False):
     """Arguments of every pool; see :class:`PoolSimulator`."""
 
     horizon: Required[int]
     gamma: float
-    env_kwargs: Mapping[str, Any] | None
-    num_envs: int | None
-    deterministic: bool
-    trust: bool
-    end_on_truncation: bool
-    reseed: bool
     components: Any
     timeout: float
     max_failures: int
@@ -91,8 +86,7 @@ class PoolSimulator(Simulator):
         timeout: seconds without a single step or reset after which a worker counts as stuck and is replaced. A
             trajectory that gets stuck at the same step again is an error.
         max_failures: how often the same trajectories may be lost with a worker; once more is an error.
-        **settings: ``gamma``, ``env_kwargs``, ``num_envs`` (in each worker), ``deterministic``, ``trust``,
-            ``end_on_truncation``, ``reseed`` and ``components``, as in :class:`GymnasiumSimulator`.
+        **settings: as in :class:`GymnasiumSimulator`; ``num_envs`` are those in each worker.
 
     Attributes:
         num_envs: environments side by side, in all workers together.

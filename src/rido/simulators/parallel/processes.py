@@ -25,7 +25,7 @@ _EXIT_SECONDS = 5.0  # that a process gets to exit by itself
 
 
 class WorkerSimulator(PoolSimulator):
-    """Rolls a policy out in several processes, each with a :class:`GymnasiumSimulator` of its own.
+    """Rolls a policy out in several processes, each with its own :class:`GymnasiumSimulator`.
 
     It pays where a step of the environment costs much more than a step of numpy, as in MuJoCo: there, N workers on N
     free cores are about N times as fast. Vectorised environments such as the paper's are faster in one process.

@@ -24,7 +24,7 @@ _OBJECT_STORE_BYTES = 200 * 2**20  # of a cluster started here: rewards are smal
 
 
 class _RayActor(RemoteSimulator):
-    """A worker as an actor. Heartbeats have a thread of their own, since the other one is busy."""
+    """A worker as an actor. Heartbeats have their own thread, since the other one is busy."""
 
     @ray.method(concurrency_group="heartbeats")  # type: ignore[untyped-decorator]
     def heartbeat(self) -> Event:
@@ -32,7 +32,7 @@ class _RayActor(RemoteSimulator):
 
 
 class RaySimulator(PoolSimulator):
-    """Rolls a policy out in actors of a Ray cluster, each with a :class:`GymnasiumSimulator` of its own.
+    """Rolls a policy out in actors of a Ray cluster, each with its own :class:`GymnasiumSimulator`.
 
     An actor that dies, alone or with its node, is replaced where the cluster has room, and its trajectories are run
     again with the same seeds; so are those whose results were lost on the way. Results are the same for any number of
