@@ -5,9 +5,8 @@
 2.  **Teams.** Trajectories belong to three teams, each planned from the other teams' rewards alone, and the
     estimate is the plain mean of the teams' own. So no count depends on the rewards that it averages, and the
     estimate has no noticeable bias.
-3.  **Phases.** Each phase adds a third of what was spent so far, so that mistakes of the first plans stay small. Its
-    plan comes from :mod:`rido.strategies.planning`: full-length trajectories, unless the other teams show that cuts
-    are safe.
+3.  **Phases.** Each phase adds as much as was spent so far. Its plan comes from :mod:`rido.strategies.planning`:
+    full-length trajectories, unless the other teams show that cuts are safe.
 """
 
 from __future__ import annotations
@@ -116,18 +115,12 @@ class Adaptive(Strategy):
             or math.isinf(estimate.half_width(1 - 0.05 * self.settings.miss_share))
         ):
             return estimate
-        widening = estimate.half_width(1 - 0.05 * self.settings.miss_share) / estimate.half_width(0.95)
-        return replace(
-            estimate,
-            standard_error=widening * estimate.standard_error,
-            largest_contribution=widening * estimate.largest_contribution,
-        )
+        return estimate.widened(estimate.half_width(1 - 0.05 * self.settings.miss_share) / estimate.half_width(0.95))
 
     def _mean_of_teams(self) -> Estimate:
         if self._estimated is None:
             estimate = super()._mean_of_teams()
-            factor = self._unseen_factor(estimate, self.leading)
-            self._estimated = replace(estimate, standard_error=factor * estimate.standard_error)
+            self._estimated = estimate.widened(self._unseen_factor(estimate, self.leading))
         return self._estimated
 
     def joint(self) -> JointEstimate:
@@ -190,13 +183,14 @@ class Adaptive(Strategy):
         wide = min(self.lockstep, LOCKSTEP_PILOT * affordable)
         if self.until is not None:
             return max(self.settings.least_pilot, wide)
-        root = (self.settings.learning_pilot if self.division.cross_fitted else 1.0) * math.sqrt(affordable)
+        large = self.division.cross_fitted or self.gamma**self.horizon > self.settings.late
+        root = (self.settings.large_pilot if large else 1.0) * math.sqrt(affordable)
         return min(max(self.settings.least_pilot, root, self.settings.pilot_share * affordable, wide), affordable / 2)
 
     def _phase_size(self) -> float:
         """Returns the transitions of the next phase, 0 to stop."""
-        growth = self.settings.replicated_growth if self.division.replicated else self.settings.growth
-        size = max(growth, (int(self.moments.counts[-1]) - self.settings.plenty) / self.settings.longer) * self.spent
+        longer = (int(self.moments.counts[-1]) - self.settings.plenty) / self.settings.longer
+        size = max(self.settings.growth, longer) * self.spent
         if self.lockstep:  # all that is left, if the weights are known
             known = int(self.moments.counts[-1]) >= self.settings.plenty
             size = max(size, self.budget if known else self.lockstep * self.horizon)
@@ -223,14 +217,27 @@ class Adaptive(Strategy):
         least = max(2 if teams == 1 and self.spent == 0 else 1, self.division.members if self.spent == 0 else 1)
         count = max(least, min(round(trajectories / teams), int(left / (teams * price))))
         full = max(least * teams, min(self.settings.least_full, count * teams), teams * count // 2)
+        if self.spent:  # early ends make full-length trajectories cheap
+            full = teams * count
         parts = [self._pilot_part(count, (full + index) // teams) for index in range(teams)]
         return parts if np.sum(parts) * price / self.horizon <= left else self._rest(left)
 
     def _pilot_part(self, count: int, full: int) -> Counts:
         """Returns this many trajectories, some of them cut where the discount leaves little of their later half."""
-        plain = self.gamma == 1 or self.budget < self.settings.plain_below * self.horizon
-        reach = self.horizon if plain else math.ceil(math.log(self.settings.reach) / math.log(self.gamma))
-        return np.where(np.arange(self.horizon) < reach, count, full if reach <= self.horizon / 2 else count)
+        short = self._reach <= self.horizon / 2 and not self._small
+        return np.where(np.arange(self.horizon) < self._reach, count, full if short else count)
+
+    @property
+    def _reach(self) -> int:
+        """Steps after which the discount leaves almost nothing."""
+        if self.gamma == 1:
+            return self.horizon
+        return min(self.horizon, math.ceil(math.log(self.settings.reach) / math.log(self.gamma)))
+
+    @property
+    def _small(self) -> bool:
+        """Whether the budget is too small to plan from."""
+        return self.budget < self.settings.plain_below * max(self.horizon, 2 * self._reach)
 
     def _phase(self, size: float, left: int) -> list[Counts]:
         """Returns trajectories that are expected to take ``size`` transitions, an equal share for each team.
@@ -313,9 +320,7 @@ class Adaptive(Strategy):
                 )
                 for index in range(division.teams)
             ]
-            least = self.settings.lockstep_gain if self.lockstep else 1.0
-            if self.budget < self.settings.plain_below * self.horizon:
-                least = math.inf
+            least = math.inf if self._small else self.settings.lockstep_gain if self.lockstep else 1.0
             self._lessons = [
                 replace(lesson, truncates=lesson.truncates and lesson.gain >= least) for lesson in self._lessons
             ]
