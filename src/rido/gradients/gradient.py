@@ -32,7 +32,7 @@ from rido.strategies.names import STRATEGIES, StrategyName
 
 if TYPE_CHECKING:
     from rido.policies.differentiable import DifferentiablePolicy
-    from rido.simulators.gymnasium import EnvironmentsSimulator
+    from rido.simulators.environments_simulator import EnvironmentsSimulator
 
 _DIRECTION_STREAM = 3  # last spawn key of the random numbers that directions are drawn from
 
@@ -262,7 +262,7 @@ def _begin(problem: Problem, options: GradientOptions) -> Strategy:
 
 def _open(problem: Problem, policy: Any) -> tuple[EnvironmentsSimulator, DifferentiablePolicy]:
     from rido.policies.differentiable import differentiable_policy
-    from rido.simulators.gymnasium import EnvironmentsSimulator
+    from rido.simulators.environments_simulator import EnvironmentsSimulator
     from rido.simulators.opening import open_environments
     from rido.simulators.wrappers import Wrappers
 

@@ -20,10 +20,11 @@ from rido.policies.resolve import resolve_policy
 from rido.simulators.base import narrow_seed
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.factory import import_environment, is_in_jax, is_simulator
+from rido.simulators.memory import first_observations, remembers
 from rido.simulators.opening import open_environments
 from rido.simulators.options import SimulatorOptions
 from rido.simulators.protocol import RefusedError, SlotError, check_observation, check_result, slot_error
-from rido.simulators.rehearsal import Rehearsal, can_pair, close, first_observations, rehearse, remembers
+from rido.simulators.rehearsal import Rehearsal, can_pair, close, rehearse
 from rido.simulators.repeatability import GlobalState
 from rido.simulators.wrappers import Wrappers, layers, time_limit
 
