@@ -21,7 +21,7 @@ from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.factory import import_environment, is_in_jax, is_simulator
 from rido.simulators.memory import first_observations, remembers
 from rido.simulators.opening import open_environments
-from rido.simulators.options import SimulatorOptions
+from rido.simulators.options import WITHOUT, SimulatorOptions
 from rido.simulators.protocol import check_result
 from rido.simulators.rehearsal import Rehearsal, can_pair, close, rehearse
 from rido.simulators.repeatability import GlobalState
@@ -102,10 +102,7 @@ class _PlayedEpisode:
     step_seconds: float
 
 
-@takes(
-    SimulatorOptions,
-    without={"it plays a few episodes as they are": ("end_on_truncation", "reseed", "num_envs")},
-)
+@takes(SimulatorOptions, without=WITHOUT["check"])
 def check(env: Any, policy: Any = "random", *, seed: int = 0, **options: Unpack[SimulatorOptions]) -> Check:
     """Tries an environment and a policy for what makes numbers wrong: shared state, copied noise, memories and more.
 
