@@ -97,7 +97,7 @@ def compare(
     try:
         first = lineup.simulator(next(iter(named)))
         if options["starts"] == "sobol":
-            refuse_without_points(first, reseed=options["reseed"])
+            refuse_without_points(first)
         race.lockstep = first.capabilities.in_time_of_one
         entropy = secrets.randbits(64) if options["seed"] is None else options["seed"]
         if options["run"] is not None:

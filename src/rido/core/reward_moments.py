@@ -79,14 +79,20 @@ class RewardMoments(Moments):
     def empty(self) -> Self:
         return type(self)(self.horizon, gamma=self.gamma, metric=self._metric)
 
-    def update(self, trajectories: Trajectories) -> None:
+    def update(self, trajectories: Trajectories, steps: NDArray[np.int64] | None = None) -> None:
+        """Adds a batch of trajectories.
+
+        Args:
+            trajectories: the rewards, or another signal of the trajectories.
+            steps: transitions that the trajectories took, where the signal goes on after their end.
+        """
         checks.instance("trajectories", trajectories, Trajectories)
         if trajectories.lengths.max() > self.horizon:
             raise ValueError(
                 f"trajectories must be no longer than the horizon {self.horizon}, got {trajectories.lengths.max()}"
             )
         self._planned += trajectories.counts(self.horizon)
-        self._taken += count_reached(trajectories.steps, self.horizon)
+        self._taken += count_reached(trajectories.steps if steps is None else steps, self.horizon)
         bits = np.frexp(trajectories.lengths.astype(np.float64))[1]
         for bit in np.unique(bits).tolist():
             part = trajectories.select(bits == bit)

@@ -25,7 +25,7 @@ from rido.predictors.base import Critic
 from rido.predictors.selection import CriticChoice
 from rido.simulators import factory
 from rido.simulators.base import SimulationError, close, trajectory_seeds
-from rido.simulators.options import Options
+from rido.simulators.options import WITHOUT, Options
 from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
@@ -173,14 +173,7 @@ class GradientOptions(Options, total=False):
     projections: Annotated[int, Option(16, rule=partial(checks.integer, least=1))]
 
 
-@takes(
-    GradientOptions,
-    without={
-        "its policy is an object, and its actions are sampled": ("deterministic", "trust"),
-        "it needs what the policy saw and did, in this process": ("workers", "simulator", "step_timeout"),
-        "its error is that of independent trajectories": ("starts",),
-    },
-)
+@takes(GradientOptions, without=WITHOUT["gradient"])
 def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientOptions]) -> Gradient:
     """Estimates the gradient of the expected discounted return with the least error for a budget of transitions.
 

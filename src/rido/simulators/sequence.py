@@ -40,6 +40,10 @@ class SequentialRollout:
         spaces: Of its observations and actions.
         reader: What reads the components of rewards, if they have some.
         observing: Whether observations and actions are kept.
+
+    Attributes:
+        seen: All observations, one by one.
+        taken: All actions.
     """
 
     def __init__(
@@ -61,8 +65,8 @@ class SequentialRollout:
         self._rewards: Any = array("d") if reader is None else []
         self._counts: list[int] = []  # steps of the trajectories that are over
         self._ended: list[bool] = []
-        self._seen: list[Any] = []  # observations, if observing
-        self._taken: list[Any] = []  # actions
+        self.seen: list[Any] = []  # observations, if observing
+        self.taken: list[Any] = []  # actions
         self._row, self._first, self._begun = 0, 0, -1  # trajectory, its first reward, step that was begun last
 
     def run(self, start: Callable[[int], Any], limit: int | None = None) -> None:
@@ -107,7 +111,7 @@ class SequentialRollout:
             if keeping:
                 before = _copy(observation)
                 if observing:
-                    self._seen.append(before)
+                    self.seen.append(before)
             try:
                 action = act(observation)
                 if action.__class__ is not known_action or (known_action is ndarray and action.shape != action_shape):
@@ -118,7 +122,7 @@ class SequentialRollout:
             except (Exception, SystemExit) as error:
                 raise SlotError(0, f"the policy raised {error!r}") from error
             if observing:
-                self._taken.append(np.array(action))
+                self.taken.append(np.array(action))
             self._begun = step
             try:
                 result = step_env(action)
@@ -148,7 +152,7 @@ class SequentialRollout:
                 if step + 1 < length:
                     raise SlotError(0, TIME_LIMIT.format(length))
         if observing:
-            self._seen.append(_copy(observation))
+            self.seen.append(_copy(observation))
         return ended
 
     def check(self) -> None:
@@ -178,16 +182,11 @@ class SequentialRollout:
             rewards = flat
         return Trajectories.of_checked(rewards, lengths.copy(), steps)
 
-    @property
-    def seen(self) -> list[Any]:
-        """All observations, one by one."""
-        return self._seen
-
     def observations(self) -> Any:
-        return stack_alike(self._seen)
+        return stack_alike(self.seen)
 
     def actions(self) -> NDArray[Any]:
-        return np.stack(self._taken)
+        return np.stack(self.taken)
 
     def position(self, before: int) -> Position:
         """Returns where the request is, after this many calls; may be called from another thread."""

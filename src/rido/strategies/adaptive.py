@@ -12,22 +12,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Self
 
 import numpy as np
 
 from rido.core import checks
-from rido.core.allocation import fill, pool
+from rido.core.allocation import fill, pool, tail_sums
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
-from rido.core.moments import union
+from rido.core.moments import Moments, union
+from rido.core.reward_moments import RewardMoments
+from rido.core.schedule import Schedule
 from rido.core.summaries import SummedMoments
+from rido.core.trajectories import Trajectories
 from rido.strategies.base import Strategy
 from rido.strategies.division import TEAMS, Counts, Division, affordable
 from rido.strategies.planning import Lesson, learn
 from rido.strategies.settings import AdaptiveSettings
+from rido.strategies.so_far import RewardsSoFar
 
 _ENDLESS = 1e18  # transitions, the most that is forecast
 LOCKSTEP_PILOT = 0.125
@@ -97,6 +101,8 @@ class Adaptive(Strategy):
     def _begin(self) -> None:
         self._lessons: list[Lesson] = []
         self._learned_rounds = 0  # after which the lessons were learned
+        self._so_far: RewardsSoFar | None = None
+        self._residuals: Sequence[Moments] = []
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
@@ -307,24 +313,89 @@ class Adaptive(Strategy):
 
     def _learn(self) -> list[Lesson]:
         """Returns for each team what the other teams' trajectories tell."""
+        groups = self._learned()
         if self._learned_rounds < self.rounds:
-            division, groups, self._learned_rounds = self.division, self._learned(), self.rounds
-            self._lessons = [
-                learn(
-                    union(
-                        [union(team) for team in division.others(index, groups)], same_means=not division.cross_fitted
-                    ),
-                    reset_price=self.reset_price,
-                    gains=division.gains(index, groups),
-                    settings=self.settings,
-                )
-                for index in range(division.teams)
-            ]
-            least = math.inf if self._small else self.settings.lockstep_gain if self.lockstep else 1.0
-            self._lessons = [
-                replace(lesson, truncates=lesson.truncates and lesson.gain >= least) for lesson in self._lessons
-            ]
+            self._lessons = self._lessons_of(groups, same_means=not self.division.cross_fitted)
+            self._learned_rounds = self.rounds
         return self._lessons
+
+    def _lessons_of(self, groups: Sequence[Moments], *, same_means: bool) -> list[Lesson]:
+        division = self.division
+        lessons = [
+            learn(
+                union([union(team) for team in division.others(index, groups)], same_means=same_means),
+                reset_price=self.reset_price,
+                gains=division.gains(index, groups),
+                settings=self.settings,
+            )
+            for index in range(division.teams)
+        ]
+        least = math.inf if self._small else self.settings.lockstep_gain if self.lockstep else 1.0
+        return [replace(lesson, truncates=lesson.truncates and lesson.gain >= least) for lesson in lessons]
+
+    def _learned(self) -> list[Moments]:
+        """Returns the moments of each group: of residuals where these promise less error, else of what was told."""
+        new = list(self._new)
+        groups = super()._learned()
+        if new and self.settings.so_far and self._predictable(groups):
+            self._predict(groups, new)
+        return list(self._residuals) or groups
+
+    def reward_moments(self) -> Moments:
+        self._learned()
+        return union(self._groups) if self._residuals else super().reward_moments()
+
+    def _predictable(self, groups: Sequence[Moments]) -> bool:
+        """Whether what is still to come can be predicted from the rewards so far: one number a step, told by teams."""
+        division = self.division
+        return (
+            self._signalled is False
+            and division.teams > 1
+            and not (division.replicated or self.lockstep)
+            and (self._so_far is not None or not division.cross_fitted)
+            and all(isinstance(group, RewardMoments) and group.components == 1 for group in groups)
+        )
+
+    def _predict(self, groups: Sequence[Moments], new: Sequence[tuple[Any, Any]]) -> None:
+        """Learns to predict, and chooses between rewards and residuals."""
+        if self._so_far is None:
+            self._so_far = RewardsSoFar(self.horizon, self.gamma, len(groups))
+        for batch, teams in new:
+            self._so_far.add(batch, teams)
+        self._residuals = []
+        if min(int(group.counts[-1]) for group in groups) >= 2:
+            residuals = self._so_far.moments()
+            plain = self._lessons_of(groups, same_means=True)
+            found = self._lessons_of(residuals, same_means=False)
+            left = [np.mean([1 / lesson.gain for lesson in lessons]) for lessons in (plain, found)]
+            chosen = left[1] < self.settings.so_far * left[0]
+            self._lessons, self._learned_rounds = found if chosen else plain, self.rounds
+            self._residuals = residuals if chosen else []
+        self.division = replace(self.division, cross_fitted=bool(self._residuals))
+
+    def variance_in(self, population: Trajectories) -> float:
+        """Returns the variance that the estimate would have if these full-length trajectories were all there are."""
+        teams = self._team_counts()
+        if not self._residuals or self._so_far is None:
+            signals = [population] * len(teams)
+        else:
+            signals = [self._so_far.residuals(population, found) for found in self._so_far.predictions()]
+        variances = []
+        for counts, signal in zip(teams, signals, strict=True):
+            moments = RewardMoments(self.horizon, gamma=self.gamma)
+            moments.update(signal)
+            variances.append(Schedule(counts).variance(moments.weights()))
+        return float(np.mean(variances)) / len(teams)
+
+    def explained(self) -> float:
+        """Returns the share of the variance of what was still to come that rewards so far explain; 0 where unused."""
+        if not self._residuals:
+            return 0.0
+        plain, found = (
+            tail_sums(union(parts, same_means=same).weights())[1:].clip(0).sum()
+            for parts, same in ((self._groups, True), (self._residuals, False))
+        )
+        return max(0.0, 1 - float(found / plain)) if plain > 0 else 0.0
 
 
 def _in_blocks(counts: Counts, steps: int) -> Counts:

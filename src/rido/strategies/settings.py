@@ -8,6 +8,8 @@ class AdaptiveSettings:
     """Constants of :class:`rido.Adaptive`. The defaults were measured; ``results/zoo.md`` has what each is worth.
 
     Attributes:
+        so_far: residuals of rewards so far are used where their plan leaves at most this share of the variance that the
+            rewards' own plan leaves; 0 for never.
         caution: standard errors that are added to the variance of what is still to come at each step.
         unseen: unseen events that plans allow for, each like those that make up the variance of the return.
         doubt: the same that the interval allows for, over those of plans.
@@ -37,6 +39,7 @@ class AdaptiveSettings:
         miss_share: share of the 5% by which the interval may miss at each look with ``until``.
     """
 
+    so_far: float = 0.0
     caution: float = 0.75
     unseen: float = 0.5
     doubt: float = 1.0
