@@ -106,6 +106,7 @@ class EnvironmentsSimulator(Simulator):
             observes=True,
             tells_actions=True,
             takes_points=self._envs.takes_points,
+            limits=True,
             tries=True,
             policies=self.policies,
             load_policy=self._load_policy,
@@ -141,7 +142,7 @@ class EnvironmentsSimulator(Simulator):
             raise ValueError(
                 f"critic must be left out where observations are {self.observation_space}: a batch of them has no rows"
             )
-        rollout = self._run(request.lengths, seeds, points, observing=observing)
+        rollout = self._run(request.lengths, seeds, points, request.limit, observing=observing)
         if not observing:
             return Batch(rollout.trajectories(), found=self.found)
         seen = rollout.observations(), rollout.terminated, rollout.actions()
@@ -261,22 +262,25 @@ class EnvironmentsSimulator(Simulator):
         return Position(calls, self._calling, *rollout.place(slot))
 
     def _run(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, limit: int | None, *, observing: bool
     ) -> Rollout | SequentialRollout:
         before, started = GlobalState(), time.perf_counter()
         rollout: Rollout | SequentialRollout | None = None
         if self.policy.in_sequence and isinstance(self._envs, SingleEnvironments):
-            rollout = self._in_sequence(lengths, seeds, points, observing=observing)
+            rollout = self._in_sequence(lengths, seeds, points, limit, observing=observing)
         if rollout is None:
+            if limit is not None:  # those that it pays for in any case
+                lengths = lengths[: np.searchsorted(lengths.cumsum(), limit, side="right")]
+                seeds = seeds[: lengths.size]
             rollout = self._side_by_side(lengths, seeds, points, observing=observing)
         self._rollout = None
         self._notes.update(dict.fromkeys(before.notes()))
-        self._resets += lengths.size
+        self._resets += len(rollout.terminated)
         self._seconds += time.perf_counter() - started
         return rollout
 
     def _in_sequence(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
+        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, limit: int | None, *, observing: bool
     ) -> SequentialRollout | None:
         """Runs trajectories one after the other; None if the policy turns out to take batches."""
         envs, policy = self._envs, self.policy
@@ -296,7 +300,7 @@ class EnvironmentsSimulator(Simulator):
             return observation
 
         try:
-            rollout.run(start)
+            rollout.run(start, limit)
             self._calls = rollout.position(self._calls).calls + 1
         except TakesBatchesError as error:
             if not envs.in_rows:

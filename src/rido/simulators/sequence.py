@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -22,7 +23,7 @@ from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import stack_alike
 from rido.simulators.base import Position, SimulationError
 from rido.simulators.components import ComponentReader
-from rido.simulators.generators import generator_states
+from rido.simulators.generators import generators, resets_with
 from rido.simulators.protocol import SlotError, check_observation, check_result, slot_error
 from rido.simulators.rollout import TIME_LIMIT
 
@@ -59,8 +60,7 @@ class SequentialRollout:
     ) -> None:
         self._env, self._policy, self._lengths, self._seeds = env, policy, lengths, seeds
         self._spaces = spaces
-        self._generator = np.random.default_rng(0) if policy.draws else None
-        self._states = generator_states(seeds) if policy.draws else []
+        self._generators = generators(seeds) if policy.draws else repeat(None)
         self._end_on_truncation, self._reader, self._observing = end_on_truncation, reader, observing
         self._rewards: Any = array("d") if reader is None else []
         self._counts: list[int] = []  # steps of the trajectories that are over
@@ -69,25 +69,32 @@ class SequentialRollout:
         self.taken: list[Any] = []  # actions
         self._row, self._first, self._begun = 0, 0, -1  # trajectory, its first reward, step that was begun last
 
-    def run(self, start: Callable[[int], Any]) -> None:
-        """Runs all trajectories; ``start`` resets the environment for one and returns its first observation."""
-        for row, length in enumerate(self._lengths.tolist()):
-            self._row, self._first, self._begun = row, len(self._rewards), -1
-            try:
-                observation = start(row)
-                self._begun = -2
-                self._ended.append(self._run_one(observation, length, self._actor(row)))
-            except SlotError as error:
-                self.check()
-                raise self.failure(error.reason) from error.__cause__
-            self._counts.append(len(self._rewards) - self._first)
+    def run(self, start: Callable[[int], Any], limit: int | None = None) -> None:
+        """Runs the trajectories.
+
+        Args:
+            start: Resets the environment for one and returns its first observation.
+            limit: As in :class:`rido.simulators.base.Request`.
+        """
+        with resets_with(self._seeds):
+            for row, (length, generator) in enumerate(zip(self._lengths.tolist(), self._generators, strict=False)):
+                if limit is not None and length > limit - len(self._rewards):
+                    break
+                self._row, self._first, self._begun = row, len(self._rewards), -1
+                try:
+                    observation = start(row)
+                    self._begun = -2
+                    self._ended.append(self._run_one(observation, length, self._actor(generator)))
+                except SlotError as error:
+                    self.check()
+                    raise self.failure(error.reason) from error.__cause__
+                self._counts.append(len(self._rewards) - self._first)
+        self._lengths = self._lengths[: len(self._counts)]
         self.check()
 
-    def _actor(self, row: int) -> Callable[[Any], Any]:
+    def _actor(self, generator: np.random.Generator | None) -> Callable[[Any], Any]:
         try:
-            if self._generator is not None:
-                self._generator.bit_generator.state = self._states[row]
-            return self._policy.begin(self._generator)
+            return self._policy.begin(generator)
         except (Exception, SystemExit) as error:
             raise SlotError(0, f"the policy raised {error!r}") from error
 

@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from rido.core import checks
-from rido.core.allocation import fill, tail_sums
+from rido.core.allocation import fill, pool, tail_sums
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.moments import Moments, union
@@ -28,7 +28,7 @@ from rido.core.schedule import Schedule
 from rido.core.summaries import SummedMoments
 from rido.core.trajectories import Trajectories
 from rido.strategies.base import Strategy
-from rido.strategies.division import TEAMS, Counts, Division
+from rido.strategies.division import TEAMS, Counts, Division, affordable
 from rido.strategies.planning import Lesson, learn
 from rido.strategies.settings import AdaptiveSettings
 from rido.strategies.so_far import RewardsSoFar
@@ -170,15 +170,18 @@ class Adaptive(Strategy):
     def _plan(self, left: int) -> list[Counts]:
         pilot = self._pilot_size()
         if self.spent == 0:
-            return self._pilot(pilot, left)
+            return self._pilot(pilot, left, self.horizon)
         # Early ends make a pilot cheaper, so that it may have more trajectories.
         missing = pilot * self.horizon - self.spent
         if missing > 0.3 * pilot * self.horizon and not self.lockstep:
-            return self._pilot(missing / float(self.moments.survival.sum()), left)
+            return self._pilot(missing / (mean := float(self.moments.survival.sum())), left, mean)
         if self.lockstep and left < self.settings.lockstep_unspent * self.budget:
             return []
         size = self._phase_size()
-        return [] if size == 0 else self._phase(size, left) or self._rest(left)
+        if size == 0:
+            return []
+        parts = self._phase(size, left) if left >= self.horizon else []
+        return parts if affordable(parts, left) else self._rest(left)
 
     def _pilot_size(self) -> float:
         """Returns how many trajectories the pilot has."""
@@ -208,16 +211,22 @@ class Adaptive(Strategy):
             return 0.0
         return max(min(size, self.forecast() - self.spent), self.horizon, self.lockstep * self.horizon)
 
-    def _pilot(self, trajectories: float, left: int) -> list[Counts]:
-        """Returns a pilot of about this many trajectories for all teams together."""
+    def _pilot(self, trajectories: float, left: int, price: float) -> list[Counts]:
+        """Returns a pilot for all teams together.
+
+        Args:
+            trajectories: about how many.
+            left: transitions that they may take.
+            price: transitions that a full-length trajectory is expected to take.
+        """
         teams = self.division.teams
         least = max(2 if teams == 1 and self.spent == 0 else 1, self.division.members if self.spent == 0 else 1)
-        count = max(least, min(round(trajectories / teams), left // (teams * self.horizon)))
+        count = max(least, min(round(trajectories / teams), int(left / (teams * price))))
         full = max(least * teams, min(self.settings.least_full, count * teams), teams * count // 2)
         if self.spent:  # early ends make full-length trajectories cheap
             full = teams * count
         parts = [self._pilot_part(count, (full + index) // teams) for index in range(teams)]
-        return parts if sum(int(part.sum()) for part in parts) <= left else self._rest(left)
+        return parts if np.sum(parts) * price / self.horizon <= left else self._rest(left)
 
     def _pilot_part(self, count: int, full: int) -> Counts:
         """Returns this many trajectories, some of them cut where the discount leaves little of their later half."""
@@ -240,28 +249,38 @@ class Adaptive(Strategy):
         """Returns trajectories that are expected to take ``size`` transitions, an equal share for each team.
 
         The share of a team is reckoned by its planned samples and the other teams' survival, never by the transitions
-        that its own trajectories took: what their early ends leave unspent benefits the others.
+        that its own trajectories took: what their early ends leave unspent benefits the others. They may exceed the
+        budget if no trajectory ends early; a device in lockstep, where many small rounds take long, gets no such plan.
         """
         parts: list[Counts] = []
         teams = self.division.teams
         for index, (counts, lesson) in enumerate(zip(self._team_counts(), self._learn(), strict=True)):
-            room = (left - int(sum(part.sum() for part in parts))) // (teams - index)
+            taken = np.ones(self.horizon) if self.lockstep else lesson.survival  # transitions that a sample takes
+            room = (left - int(sum(part @ taken for part in parts))) // (teams - index)
             full = float(lesson.survival.sum())
             target = self.budget / teams - float(counts @ lesson.survival)
             wanted = min(size / teams, target)
             part = np.zeros(self.horizon, dtype=np.int64)
             if lesson.truncates and target > 0:
-                part += min(self._lacking, room // self.horizon)
+                part += min(self._lacking, int(room / taken.sum()))
                 # The plan is for all that is left. Scaled down and rounded, its counts still never increase.
-                limit = room - int(part.sum())
-                plan = fill(lesson.weights, math.inf, counts + part, costs=lesson.costs, limit=limit, pooled=False)
+                best, rest = np.sqrt(pool(lesson.weights, lesson.costs)), room - float(part @ taken)
+                budget = rest * float(best @ lesson.costs) / float(best @ lesson.survival)  # with the price of resets
+                plan = fill(
+                    lesson.weights,
+                    math.inf if self.lockstep else budget,
+                    counts + part,
+                    costs=lesson.costs,
+                    limit=int(rest) if self.lockstep else None,
+                    pooled=False,
+                )
                 expected = float(plan @ lesson.survival)
                 if expected > wanted:
                     scaled = np.rint(plan * (wanted / expected)).astype(np.int64)
                     plan = scaled if scaled.any() else np.minimum(plan, 1)
                 part += plan
             elif target > full / 2:
-                part += min(max(1, round(wanted / full)), room // self.horizon)
+                part += min(max(1, round(wanted / full)), int(room / taken.sum()))
             parts.append(part)
         return parts if any(part.any() for part in parts) else []
 
