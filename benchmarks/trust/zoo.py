@@ -61,10 +61,11 @@ STRATEGIES: dict[str, Callable] = {"default": Adaptive, "uniform": Uniform}
 WITHOUT = {
     "caution": {"caution": 0.0},
     "unseen events, in plans": {"unseen": 0.0},
-    "few trajectories": {"few": 0.0},
     "unseen events, in intervals": {"doubt": 0.0},
     "teams": {"teams_until": 0.0},
     "least gain": {"least_gain": 0.0},
+    "a large pilot": {"large_pilot": 1.0},
+    "long phases": {"growth": 0.3},
 }
 """Settings that switch off one mechanism of the planner."""
 STRATEGIES |= {f"without {name}": partial(Adaptive, settings=off) for name, off in WITHOUT.items()}

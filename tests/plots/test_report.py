@@ -180,7 +180,7 @@ def test_the_page_loads_nothing(run):
 @pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
 def test_without_a_package_the_message_says_what_to_install(run, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=rf'need {package}: pip install "rido\[report\]"'):
+    with pytest.raises(ImportError, match=rf'needs {package}: pip install "rido\[report\]"'):
         report_html(read_run(run[0]))
 
 

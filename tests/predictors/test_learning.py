@@ -305,7 +305,7 @@ def test_teams_with_the_same_critic_have_the_error_of_teams_without():
     rewards = np.random.default_rng(1).normal(size=(200, 10))
     errors = []
     for cross_fitted in (False, True):
-        strategy = rido.Adaptive(horizon=10, budget=400, gamma=0.9, settings={"learning_pilot": 1.0})
+        strategy = rido.Adaptive(horizon=10, budget=400, gamma=0.9, settings={"large_pilot": 1.0})
         strategy.divide(cross_fitted=cross_fitted)
         strategy.ask()
         lengths, teams = strategy.planned

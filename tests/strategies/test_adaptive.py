@@ -36,24 +36,29 @@ def test_the_scale_of_rewards_does_not_matter():
 def test_the_pilot_is_twice_as_large_where_critics_learn_from_it():
     sizes = []
     for cross_fitted in (False, True):
-        strategy = Adaptive(horizon=10, budget=2250, gamma=1.0)  # 225 full-length trajectories, the square of 15
+        strategy = Adaptive(horizon=10, budget=2250, gamma=0.9)  # 225 full-length trajectories, the square of 15
         strategy.divide(cross_fitted=cross_fitted)
         sizes.append(strategy.ask().trajectories)
     assert sizes == [15, 30]
 
 
+def test_the_pilot_is_twice_as_large_where_late_rewards_matter():
+    sizes = [Adaptive(horizon=10, budget=2250, gamma=gamma).ask().trajectories for gamma in (0.9, 0.95, 1.0)]
+    assert sizes == [15, 30, 30]
+
+
 def test_the_pilot_is_short_where_the_discount_is_strong():
     pilot = Adaptive(horizon=100, budget=4000, gamma=0.8).ask()
     assert pilot.counts[0] == 6 and pilot.counts[17] == 6 and pilot.counts[18] == pilot.counts[-1] == 4
-    assert Adaptive(horizon=100, budget=4000, gamma=1.0).ask().counts.tolist() == [6] * 100
+    assert Adaptive(horizon=100, budget=4000, gamma=0.99).ask().counts.tolist() == [6] * 100
     assert Adaptive(horizon=100, budget=200, gamma=1.0).ask().counts.tolist() == [2] * 100
 
 
-def test_phases_add_a_third_of_what_was_spent():
+def test_phases_double_what_was_spent():
     schedules = run(Adaptive(horizon=20, budget=5000, gamma=1.0), autoregressive, np.random.default_rng(0))
     spent = np.cumsum([schedule.transitions for schedule in schedules])
     growth = spent[2:-1] / spent[1:-2]
-    np.testing.assert_allclose(growth[:-1], 1.3, atol=0.1)
+    np.testing.assert_allclose(growth[:-1], 2.0, atol=0.1)
 
 
 def test_large_budgets_take_few_plans_and_are_spent_as_well():

@@ -6,12 +6,12 @@ import pytest
 from helpers import run
 from processes import first_step
 from rido import Adaptive, RewardMoments, Trajectories, Uniform
-from rido.strategies import adaptive, planning
+from rido.strategies import adaptive
 from rido.strategies.planning import learn
 from rido.strategies.settings import AdaptiveSettings
 from rido.study.strategies import Bank
 
-BARE = {"caution": 0.0, "unseen": 0.0, "few": 0.0}
+BARE = {"caution": 0.0, "unseen": 0.0}
 
 
 def lesson(rewards, steps=None, gamma=1.0, **settings):
@@ -47,20 +47,13 @@ def test_unseen_events_are_allowed_for_where_few_events_make_up_the_variance():
     assert lesson(rewards, unseen=1.0).gain < 2
 
 
-def test_light_tails_are_no_sign_of_rare_events(monkeypatch):
-    rewards = np.random.default_rng(0).normal(size=(60, 40)) * (np.arange(40) == 0)
-    gain = lesson(rewards, unseen=1.0).gain
-    monkeypatch.setattr(planning, "_NORMAL", 0.0)
-    assert gain > 1.2 * lesson(rewards, unseen=1.0).gain
-
-
 def test_few_trajectories_that_go_on_tell_nothing():
     """Four of 60 go on after step 10 and happen to be alike."""
     rng = np.random.default_rng(0)
     steps = np.where(np.arange(60) < 4, 40, rng.integers(2, 10, 60))
     rewards = rng.normal(size=(60, 40)) * (np.arange(40) < 10)
     assert lesson(rewards, steps).gain > 1.3
-    assert lesson(rewards, steps, few=4.0).gain < 1.1
+    assert lesson(rewards, steps, unseen=0.5).gain < 1.2
 
 
 def test_a_gain_below_the_least_is_none():
@@ -80,7 +73,7 @@ def test_steps_that_no_trajectory_reached_cost_nothing_and_share_the_last_count(
     strategy = Adaptive(horizon=100, budget=5000, gamma=1.0)
     Bank(early, gamma=1.0, steps=steps).run(strategy, rng)
     counts = strategy.estimate().schedule.counts
-    assert counts[0] > 1.5 * counts[29] and counts[29] == counts[99]
+    assert counts[0] > 1.5 * counts[29] and counts[29] - counts[99] <= 1  # the rest pays for no full-length one
     late = rng.normal(size=(50, 100)) * (np.arange(100) == 29)
     assert not lesson(late, steps).truncates
 
@@ -107,6 +100,13 @@ def test_small_budgets_are_plain_episodes():
     assert lengths[0] == 100 > lengths[1]
 
 
+def test_small_budgets_are_larger_where_the_discount_leaves_something_of_the_later_half():
+    for horizon, plain in ((200, False), (100, True)):  # 0.98^194 is 0.02
+        strategy = Adaptive(horizon=2 * horizon, budget=13 * horizon, gamma=0.98)
+        schedules = run(strategy, first_step, np.random.default_rng(0))
+        assert all(schedule.counts[0] == schedule.counts[-1] for schedule in schedules) == plain
+
+
 def test_few_survivors_have_before_them_what_varies_as_much_as_before():
     """A goal pays 1. Of three that have not reached it by step 30, each may still have as uneven rewards before it."""
     gamma, rng = 0.9, np.random.default_rng(0)
@@ -121,21 +121,21 @@ def test_few_survivors_have_before_them_what_varies_as_much_as_before():
         worst = max(worst, behind.var(ddof=1) / (alive * discounts[step] ** 2))
         scale.append(worst * alive * discounts[step] ** 2)
     assert scale[30] > 2 * scale[0] * np.mean(steps > 30) * discounts[30] ** 2  # more than what was uneven at the start
-    found = lesson(rewards, steps, gamma=gamma, few=4.0)
-    assert found.unseen[30] * 4.0**found.unit == pytest.approx(scale[30], rel=0.02)
+    found = lesson(rewards, steps, gamma=gamma, unseen=4.0)
+    assert found.unseen[30] == pytest.approx(scale[30], rel=0.02)
     bare = lesson(rewards, steps, gamma=gamma)
     assert not bare.unseen.any() and bare.weights[30:].sum() < 0.25 * found.weights[30:].sum()
 
 
-def test_plans_are_made_again_after_every_batch(monkeypatch):
-    """And only then, however often a plan is asked for."""
+def test_plans_are_made_once_however_early_trajectories_end(monkeypatch):
+    """Not for every batch that the budget pays for in any case."""
     calls = []
     monkeypatch.setattr(adaptive, "learn", lambda *a, **k: calls.append(1) or learn(*a, **k))
     strategy = Adaptive(horizon=100, budget=1000, gamma=1.0)
     rewards, steps = expenses(2000)
     Bank(rewards, gamma=1.0, steps=steps).run(strategy, np.random.default_rng(0))
     assert strategy.division.teams == 1
-    assert len(strategy.collected()) - 2 <= len(calls) <= len(strategy.collected())
+    assert 2 <= len(calls) <= 5 < len(strategy.collected())
 
 
 def test_the_interval_is_wider_where_unseen_events_may_lie_behind_cuts():

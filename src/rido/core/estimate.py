@@ -35,6 +35,7 @@ class Estimate:
         effective_trajectories: ``(sum x_i^2)^2 / sum x_i^4``, the number of equally large contributions x_i that would
             leave the standard error as uncertain; the degrees of freedom where not known.
         largest_contribution: of a single trajectory to the error of the value; 0 where not known.
+        widening: factor by which :meth:`widened` has multiplied the standard error.
     """
 
     value: float
@@ -46,6 +47,7 @@ class Estimate:
     skewness: float = 0.0
     effective_trajectories: float = 1.0
     largest_contribution: float = 0.0
+    widening: float = 1.0
 
     @classmethod
     def from_moments(cls, *teams: Moments, same_means: bool = True) -> "Estimate":
@@ -167,6 +169,15 @@ class Estimate:
         """Returns the distance from the value to the farther end of the interval."""
         low, high = self.interval(confidence)
         return max(high - self.value, self.value - low)
+
+    def widened(self, factor: float) -> "Estimate":
+        """Returns the estimate with a larger error, for what the rewards cannot tell."""
+        return replace(
+            self,
+            standard_error=factor * self.standard_error,
+            largest_contribution=factor * self.largest_contribution,
+            widening=factor * self.widening,
+        )
 
     def plus(self, values: NDArray[np.float64]) -> "Estimate":
         """Adds the mean of independent values, with Satterthwaite's degrees of freedom."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -51,8 +51,7 @@ class JointEstimate:
 
     def widened(self, factors: Sequence[float]) -> JointEstimate:
         """Returns the same estimates with the error of each component times its factor."""
-        pairs = zip(self.estimates, factors, strict=True)
-        estimates = (replace(estimate, standard_error=factor * estimate.standard_error) for estimate, factor in pairs)
+        estimates = [estimate.widened(factor) for estimate, factor in zip(self.estimates, factors, strict=True)]
         return JointEstimate(tuple(estimates), self.covariance * np.outer(factors, factors))
 
     @property

@@ -281,7 +281,8 @@ def uniform_transitions(moments: Moments, estimate: Estimate) -> dict[str, Any]:
     """Returns what full-length trajectories would cost for the standard error of an estimate, and its 95% interval.
 
     Both are estimates: the variance of a return, whose error is that of its mean over folds of the trajectories, and
-    the squared standard error, as uncertain as its effective trajectories and degrees of freedom make it.
+    the squared standard error, as uncertain as its effective trajectories and degrees of freedom make it. What widens
+    the interval for events that the rewards do not show is left out of it.
 
     Args:
         moments: of the rewards themselves.
@@ -295,7 +296,7 @@ def uniform_transitions(moments: Moments, estimate: Estimate) -> dict[str, Any]:
     if 0 < estimate.standard_error < math.inf and full > 1:
         folds = moments.weights_by_fold(min(_FOLDS, full)).sum(axis=1)
         variance = float(folds.sum())  # of the return of one trajectory
-        error = estimate.standard_error
+        error = estimate.standard_error / estimate.widening
         if variance > _SMALLEST and _SMALLEST < error < 1 / _SMALLEST:
             value = variance / error**2 * float(moments.survival.sum())
             unit = unit_of(variance)

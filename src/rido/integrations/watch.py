@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rido.core.extras import import_extra
 from rido.integrations.live import LiveRun
 from rido.plots.live import live_html
 
@@ -27,14 +28,13 @@ def watch_app(path: str | Path) -> Starlette:
     Args:
         path: a run file, or the folder of a suite; it may come into being later.
     """
-    try:
-        from starlette.applications import Starlette
-        from starlette.middleware import Middleware
-        from starlette.middleware.trustedhost import TrustedHostMiddleware
-        from starlette.responses import HTMLResponse, StreamingResponse
-        from starlette.routing import Route
-    except ImportError as error:
-        raise ImportError('rido watch needs starlette and uvicorn: pip install "rido[watch]"') from error
+    import_extra("rido watch", "starlette", "watch")
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.responses import HTMLResponse, StreamingResponse
+    from starlette.routing import Route
+
     run, page = LiveRun(path), live_html(str(path))
     reader = ThreadPoolExecutor(1)  # a connection to SQLite stays in one thread
 
@@ -70,10 +70,7 @@ def serve(path: str | Path, *, port: int, opened: Any = None) -> None:
         opened: called with the address when the page can be read.
     """
     app = watch_app(path)
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise ImportError('rido watch needs starlette and uvicorn: pip install "rido[watch]"') from error
+    uvicorn = import_extra("rido watch", "uvicorn", "watch")
     config = uvicorn.Config(app, host=_HOSTS[0], port=port, log_level="critical", timeout_graceful_shutdown=2)
     server, listener = uvicorn.Server(config), config.bind_socket()
     listener.listen()  # who asks before the server is ready waits for it

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rido.core.digits import to_digits, with_interval
+from rido.core.extras import import_extra
 from rido.plots.comparison import picture_height, plot_differences, plot_exits, plot_intervals
 from rido.plots.pictures import plot_estimates, plot_schedule, plot_weights
 from rido.plots.style import BLUE, GREY, style
@@ -98,7 +99,7 @@ def comparison_html(comparison: Comparison, verdict: str | None = None) -> str:
     pictures = {
         "Value of each policy": plot_intervals,
         "Paired differences to the best": plot_differences,
-        "Who dropped out when": plot_exits,
+        "When policies were eliminated": plot_exits,
     }
     inches = (3.8, picture_height(len(comparison.ranking)))
     return template("comparison.html").render(
@@ -164,10 +165,9 @@ def svg_element(figure: Figure, title: str) -> str:
 
 def template(name: str) -> jinja2.Template:
     """Returns a template of this folder, in which all that is inserted is escaped."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ImportError('reports need jinja2: pip install "rido[report]"') from error
+    import_extra("a report", "jinja2", "report")
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("rido.plots", "."),
         autoescape=True,

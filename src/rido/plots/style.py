@@ -11,6 +11,7 @@ import numpy as np
 
 from rido.core import checks
 from rido.core.allocation import pool
+from rido.core.extras import import_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,11 +50,7 @@ def style(changes: Any = None, *, extra: str = "plot") -> Iterator[None]:
         changes: further settings of matplotlib, a dictionary.
         extra: the extra of rido that the error names where matplotlib is missing.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError(f'pictures need matplotlib: pip install "rido[{extra}]"') from error
-    with matplotlib.rc_context(_SETTINGS | (changes or {})):
+    with import_extra("a picture", "matplotlib", extra).rc_context(_SETTINGS | (changes or {})):
         yield
 
 

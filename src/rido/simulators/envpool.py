@@ -1,6 +1,5 @@
 """Trajectories from EnvPool, which steps many environments in C++ threads; needs the extra ``envpool``."""
 
-import importlib
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from gymnasium.vector.utils import create_empty_array
 from numpy.typing import NDArray
 
 from rido.core import checks
+from rido.core.extras import import_extra
 from rido.core.options import takes
 from rido.policies.base import Policy
 from rido.policies.observations import take
@@ -21,7 +21,7 @@ from rido.policies.resolve import resolve_policy
 from rido.record.fingerprint import fingerprint
 from rido.simulators.base import Batch, Capabilities, Found, Request, SimulationError, Simulator, narrow_seed
 from rido.simulators.environments import Environments, Slots, Step
-from rido.simulators.gymnasium import EnvironmentsSimulator
+from rido.simulators.environments_simulator import EnvironmentsSimulator
 from rido.simulators.opening import did_you_mean
 from rido.simulators.options import SimulatorOptions
 from rido.simulators.points import PointGenerator
@@ -30,10 +30,7 @@ from rido.simulators.rehearsal import ROWS, Rehearsal, mixes_rows
 from rido.simulators.requests import checked, join, part_of
 from rido.simulators.wrappers import lifted, limit_error
 
-try:
-    envpool = importlib.import_module("envpool")  # its type hints are incomplete
-except ImportError as error:
-    raise ImportError('EnvPoolSimulator needs envpool: pip install "rido[envpool]"') from error
+envpool = import_extra("EnvPoolSimulator", "envpool", "envpool")
 
 _NUM_ENVS = 32
 _SET_HERE = ("batch_size", "env_type", "num_envs", "num_threads", "seed")  # EnvPool's arguments that are no env_kwargs

@@ -13,12 +13,12 @@ Few trajectories show the v_h with large errors, and the best schedule for estim
 So each v_h is replaced by an upper bound, which adds two terms to the estimate:
 
 1.  **Caution.** A multiple of the standard error of ``v_h / v_0``, from the differences between folds of trajectories.
-2.  **Unseen events.** Where the trajectories that reach h happened to be alike, the estimate and its error are both
-    too small. If few trajectories make up most of v_0, one more like these may lie behind h. N equally large ones
-    leave v_0 with a relative variance of 1 / N, and one more adds v_0 / N. And where m trajectories went on, an
-    outcome of a few in m may not have been seen. Both are shares of what may lie behind: there, a trajectory that
-    goes on has as uneven rewards before it as at any earlier step, up to the discount. So the steps behind which few
-    trajectories are left, and which seem safe to cut for that reason alone, are not cut.
+2.  **Unseen events.** Where the trajectories that go on after h happen to be alike, the estimate and its error are
+    both too small. By the rule of succession one more of m trajectories may be of a kind that was not seen there. If
+    it is like those that make up the variance of the return, it adds v_0 times the kurtosis of the returns over m, and
+    half of that is taken (Jeffreys' rule). It is a share of what may lie behind: there, a trajectory that goes on has
+    as uneven rewards before it as at any earlier step, up to the discount. So the steps behind which few trajectories
+    are left, and which seem safe to cut for that reason alone, are not cut.
 
 One rule replaces a test of the whole plan: where the bounds lie above the line, trajectories have full length; where
 they are a little below, the plan differs a little. Unseen events widen the interval too, where a plan has cut.
@@ -39,7 +39,6 @@ from rido.core.moments import Moments
 from rido.strategies.settings import AdaptiveSettings
 
 _FREE = 1e-9  # price in transitions of a step that no trajectory reached; plans need a price above 0
-_NORMAL = 2.0  # relative variance of the variance of normal returns, times the trajectories: no sign of rare events
 _SMALLEST = 1e-280  # variances below this have too few digits to plan with
 _CONSTANT = 1e-9  # returns did not vary if their variance is below this share of that of their rewards
 
@@ -136,8 +135,8 @@ def _unseen(tails: Array, survival: Array, trajectories: float, gamma: float, se
     variances = np.maximum(tails.sum(axis=0), 0.0)
     if variances[0] <= 0:
         return np.zeros(survival.size)
-    excess = max((float(_error(tails[:, 0])) / float(variances[0])) ** 2 - _NORMAL / trajectories, 0.0)
-    doubt = settings.unseen * excess + (settings.few / (survival * trajectories)) ** 2
+    kurtosis = 1 + trajectories * (float(_error(tails[:, 0])) / float(variances[0])) ** 2
+    doubt = settings.unseen * kurtosis / (survival * trajectories)
     with np.errstate(divide="ignore"):
         logs = np.log(variances)
     # In logarithms, because gamma^2t underflows.

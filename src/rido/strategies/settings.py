@@ -8,22 +8,26 @@ class AdaptiveSettings:
     """Constants of :class:`rido.Adaptive`. The defaults were measured; ``results/zoo.md`` has what each is worth.
 
     Attributes:
+        so_far: residuals of rewards so far are used where their plan leaves at most this share of the variance that the
+            rewards' own plan leaves; 0 for never.
         caution: standard errors that are added to the variance of what is still to come at each step.
         unseen: unseen events that plans allow for, each like those that make up the variance of the return.
-        few: number of trajectories that went on after a step, up to which they tell nothing of what lies behind it.
-        doubt: unseen events that the interval allows for.
+        doubt: the same that the interval allows for, over those of plans.
         folds: of the trajectories, whose differences tell the standard error that caution takes.
         least_gain: share of the variance that truncation must save by the cautious weights.
-        plain_below: budget, in full-length trajectories, below which nothing is truncated.
+        plain_below: budget below which nothing is truncated, in full-length trajectories; twice as large where the
+            discount leaves something of the later half.
         teams_from: the same, from which on there are several teams; a third of fewer is too little to plan from.
         teams_until: the same, above which there is one team again: it has no noticeable bias there.
         least_pilot: trajectories of the pilot, where the budget is large enough.
         least_full: full-length trajectories of the pilot; fitting a critic needs as many.
         pilot_share: smallest share of the budget for the pilot; it matters where the budget is very large.
-        learning_pilot: size of the pilot where critics learn from it, over one without; see results/variance.md.
+        large_pilot: size of the pilot where critics learn from it or late rewards matter, over one without; see
+            results/variance.md and results/zoo.md.
+        late: late rewards matter where gamma^horizon is above this.
         reach: short trajectories of the pilot end where gamma^t falls to this.
-        growth: transitions of a phase, as a share of those spent before it.
-        replicated_growth: the same with replicates: each phase goes on elsewhere in the sequences of points.
+        growth: transitions of a phase, as a share of those spent before it. Small phases follow the noise of those
+            before: with 0.3 errors were 10% larger than they seemed.
         least_phase: smallest phase, as a share of the budget.
         plenty: full-length trajectories from which on the weights are known well and phases grow longer.
         longer: a phase spends (n - plenty) / longer times what was spent, for n full-length trajectories.
@@ -35,9 +39,9 @@ class AdaptiveSettings:
         miss_share: share of the 5% by which the interval may miss at each look with ``until``.
     """
 
+    so_far: float = 0.0
     caution: float = 0.75
-    unseen: float = 1.0
-    few: float = 4.0
+    unseen: float = 0.5
     doubt: float = 1.0
     folds: int = 20
     least_gain: float = 0.01
@@ -47,10 +51,10 @@ class AdaptiveSettings:
     least_pilot: int = 5
     least_full: int = 4
     pilot_share: float = 0.01
-    learning_pilot: float = 2.0
+    large_pilot: float = 2.0
+    late: float = 0.5
     reach: float = 0.02
-    growth: float = 0.3
-    replicated_growth: float = 1.0
+    growth: float = 1.0
     least_phase: float = 0.03
     plenty: int = 200
     longer: float = 80.0

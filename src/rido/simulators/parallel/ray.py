@@ -1,6 +1,5 @@
 """Trajectories from a Ray cluster; needs the extra ``ray``."""
 
-import importlib
 import logging
 import os
 import socket
@@ -10,13 +9,11 @@ import time
 from typing import Any, Unpack
 
 from rido.core import checks
+from rido.core.extras import import_extra
 from rido.simulators.parallel.pool import Chunk, PoolSettings, PoolSimulator, WorkerError
 from rido.simulators.parallel.worker import Event, Gone, RemoteSimulator
 
-try:
-    ray = importlib.import_module("ray")  # its type hints lack some options
-except ImportError as error:
-    raise ImportError('RaySimulator needs ray: pip install "rido[ray]"') from error
+ray = import_extra("RaySimulator", "ray", "ray")
 
 _CONNECT_SECONDS = 30.0  # that a cluster gets to answer
 _asked_for: dict[str, str | None] = {}  # the address to which a simulator of this process connected it
