@@ -351,7 +351,8 @@ class Resumed(Recorded):
         now = self._live.said()
         for name, texts in ((NOTES, now.notes), (DOUBTS, now.doubts), (REMARKS, now.remarks)):
             self._file.note(name, texts)
-        self._file.set("normalisation", now.normalisation)
+        if now.normalisation:
+            self._file.set("normalisation", now.normalisation)
         self._file.decide("rehearsed", lambda: now.rehearsed)
         return super().said()
 
