@@ -278,7 +278,7 @@ class Adaptive(Strategy):
                 if expected > wanted:
                     scaled = np.rint(plan * (wanted / expected)).astype(np.int64)
                     plan = scaled if scaled.any() else np.minimum(plan, 1)
-                part += _in_blocks(plan, self.settings.lockstep_steps) if self.lockstep else plan
+                part += plan
             elif target > full / 2:
                 part += min(max(1, round(wanted / full)), int(room / taken.sum()))
             parts.append(part)
@@ -396,15 +396,3 @@ class Adaptive(Strategy):
             for parts, same in ((self._groups, True), (self._residuals, False))
         )
         return max(0.0, 1 - float(found / plain)) if plain > 0 else 0.0
-
-
-def _in_blocks(counts: Counts, steps: int) -> Counts:
-    """Returns counts that are the same for all steps of a block, and no more in all.
-
-    Example:
-        >>> _in_blocks(np.array([8, 6, 5, 1, 1]), 2)
-        array([7, 7, 3, 3, 1])
-    """
-    firsts = np.arange(0, counts.size, steps)
-    sizes = np.diff(firsts, append=counts.size)
-    return np.repeat(np.add.reduceat(counts, firsts) // sizes, sizes)

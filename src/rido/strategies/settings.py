@@ -32,7 +32,6 @@ class AdaptiveSettings:
         plenty: full-length trajectories from which on the weights are known well and phases grow longer.
         longer: a phase spends (n - plenty) / longer times what was spent, for n full-length trajectories.
         lockstep_gain: least gain of truncation on a device in lockstep, where it takes 1.1 to 1.5 times as long.
-        lockstep_steps: lengths are multiples of this there, because trajectories end and begin between blocks of steps.
         lockstep_unspent: share of the budget below which such a device stops: another phase would be all latency.
         least_freedom: degrees of freedom before ``until`` may stop a run.
         least_stop: trajectories before it may: an outcome of one in 17 is then unseen with less than 5%.
@@ -59,7 +58,6 @@ class AdaptiveSettings:
     plenty: int = 200
     longer: float = 80.0
     lockstep_gain: float = 1.3
-    lockstep_steps: int = 4
     lockstep_unspent: float = 0.05
     least_freedom: float = 8.0
     least_stop: int = 50
