@@ -15,11 +15,11 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
+from reward_processes import ZOO, random_process
 from sections import made, mapping, paragraphs, row, rule, study_parser, update
 
 from rido import Adaptive
 from rido.study.strategies import Bank, compare_strategies
-from rido.study.zoo import ZOO, random_process
 
 NAMES = ("uniform", "robust", "rido", "adaptive")
 FRESH = range(20_000, 20_050)  # held out: never looked at before the strategy was finished

@@ -29,7 +29,7 @@ from rido.simulators import BankSimulator, Batch, Capabilities, Simulator, traje
 from rido.simulators.base import NO_TRAJECTORIES
 from rido.simulators.envs import lqg
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.study.zoo import weights
+from rido.study.strategies import true_weights as weights
 
 AGENTS = Path(os.environ.get("RIDO_AGENTS", Path(__file__).parents[2] / "shared" / "agents"))
 PICTURE = Path(__file__).parents[1] / "results" / "critic.png"

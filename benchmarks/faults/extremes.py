@@ -230,11 +230,11 @@ def planning_seconds(horizon, gamma, rounds=3):
     """The most processor seconds that a plan takes after the pilot, for independent rewards and a budget of 60 T."""
     rng, seconds = np.random.default_rng(0), []
     strategy = rido.Adaptive(horizon=horizon, budget=60 * horizon, gamma=gamma)
-    lengths = strategy.ask().lengths
-    for _ in range(rounds):
-        strategy.tell(rido.Trajectories(rng.standard_normal(int(lengths.sum())), lengths))
+    schedule = strategy.ask()
+    while schedule is not None and len(seconds) < rounds:
+        strategy.tell(rido.Trajectories(rng.standard_normal(schedule.transitions), schedule.lengths))
         started = time.process_time()
-        lengths = strategy.ask().lengths
+        schedule = strategy.ask()
         seconds.append(time.process_time() - started)
     return max(seconds)
 

@@ -18,12 +18,12 @@ import numpy as np
 sys.path.append(str(Path(__file__).parents[1]))
 from cells import Runs, outcome, run_cell, run_until, run_zero_widths
 from pages import claims_page, coverage_page, error_page, zero_widths
+from reward_processes import ZOO
 from sections import made, mapping, paragraphs, row, rule, study_parser, update
 from sources import AGENTS, Source, population, record
 from validation import GAMMAS, problems
 
 import rido
-from rido.study.zoo import ZOO
 
 DENSE = ("white", "AR(1) 0.9, discounted", "decaying noise", "start state", "shaping", "level", "LQG", "termination")
 CARTPOLES = ("cartpole-20k", "cartpole-10", "cartpole-30")

@@ -6,12 +6,12 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from reward_processes import ZOO
 from validation import problem
 
 from rido.simulators import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.study.strategies import Bank
-from rido.study.zoo import ZOO
 
 TRAINED = Path(__file__).parent / "agents"
 ZOO_AGENTS = Path(os.environ.get("RIDO_AGENTS", Path(__file__).parents[3] / "shared" / "agents"))

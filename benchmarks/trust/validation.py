@@ -1,7 +1,7 @@
 """Processes for validation: sparse rewards, rare failures and early ends, whose expected returns are exact.
 
-Strategies are tuned on :data:`rido.study.ZOO` and on recorded agents, see ``zoo.py``. They stand for what most people
-evaluate, episodes that end in success or failure. Each is there without a discount and with gamma 0.99.
+Strategies are tuned on ``benchmarks/reward_processes.py`` and on recorded agents, see ``zoo.py``. They stand for what
+most people evaluate, episodes that end in success or failure. Each is there without a discount and with gamma 0.99.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 import tabular
 from numpy.typing import NDArray
-
-from rido.study.zoo import Array, Process, Steps
+from reward_processes import Array, Process, Steps
 
 __all__ = ["FAMILIES", "GAMMAS", "Problem", "problem", "problems"]
 

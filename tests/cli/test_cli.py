@@ -91,7 +91,7 @@ def test_env_arguments_strategies_and_runs(tmp_path):
     first = prints_json(*arguments)
     again = prints_json(*arguments)
     assert again["value"] == first["value"] and again["strategy"] == "robust"
-    message = fails(*LQG, "--run", tmp_path / "a.rido", "--strategy", "uniform")
+    message = fails(*LQG, "--env-kwarg", "noise=deviation", "--run", tmp_path / "a.rido", "--strategy", "uniform")
     assert "is of another run: its strategy is 'robust', not 'uniform'" in message
 
 

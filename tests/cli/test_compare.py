@@ -58,7 +58,7 @@ def without_seconds(printed):
 def test_it_prints_what_the_library_finds(expected):
     *summary, header, first, second = rido_command(*PENDULUM).splitlines()
     assert "\n".join(summary) == expected.summary()
-    assert re.split(r"\s{2,}", header) == ["policy", "value", "behind the best", "transitions", "dropped out at"]
+    assert re.split(r"\s{2,}", header) == ["policy", "value", "behind the best", "transitions", "eliminated at"]
     value, low, high = to_digits(expected.values["good"].value, *expected.interval("good"))
     assert first.split()[:4] == ["good", value, f"[{low},", f"{high}]"]
     behind, (low, high) = expected.difference("good", "random").value, expected.bounds("good", "random")

@@ -211,3 +211,12 @@ def test_wrong_files_are_named(tmp_path):
         compare_results([successes, returns])
     with pytest.raises(ResultsError, match=r"none.csv: expected a file of results"):
         compare_results([successes, tmp_path / "none.csv"])
+
+
+def test_what_a_decision_needs_does_not_depend_on_what_was_collected():
+    """The same mean and spread from four times as many episodes: bounds fall with their root."""
+    rng = np.random.default_rng(7)
+    one, two = (noise - noise.mean() for noise in rng.normal(size=(2, 200)))
+    few, more = (compare_results({"a": np.tile(one + 0.05, n), "b": np.tile(two, n)}) for n in (1, 4))
+    assert not few.decided and not more.decided and few.needed > 1000
+    assert more.needed == pytest.approx(few.needed, rel=0.05)

@@ -253,8 +253,8 @@ def test_a_run_file_records_resumes_and_repeats(tmp_path, monkeypatch):
     first = mortal(run=path)
     assert len(pieces(path)) > 5
     collected = []
-    original = GymnasiumSimulator.rollout
-    monkeypatch.setattr(GymnasiumSimulator, "rollout", lambda self, *a: collected.append(a) or original(self, *a))
+    original = GymnasiumSimulator.collect
+    monkeypatch.setattr(GymnasiumSimulator, "collect", lambda self, *a: collected.append(a) or original(self, *a))
     again = mortal(run=path)
     assert (again.value, again.standard_error, again.seed) == (first.value, first.standard_error, first.seed)
     assert again.schedule == first.schedule and not collected

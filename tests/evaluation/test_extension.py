@@ -61,7 +61,7 @@ def test_parallelism_does_not_change_an_extended_run(tmp_path):
 
 def test_a_run_that_was_stopped_reaches_its_first_budget_before_the_next(tmp_path, monkeypatch):
     expected = [mortal(tmp_path / "undisturbed.rido", budget, num_envs=1) for budget in (300, 900)][1]
-    path, original = tmp_path / "stopped.rido", GymnasiumSimulator.rollout
+    path, original = tmp_path / "stopped.rido", GymnasiumSimulator.collect
     monkeypatch.setattr(source, "_PIECE_SECONDS", 1e-6)
     for budget, calls in ((300, 3), (900, 8), (900, 50)):  # stopped twice within the first budget, then beyond
         left = [None] * calls
@@ -72,11 +72,11 @@ def test_a_run_that_was_stopped_reaches_its_first_budget_before_the_next(tmp_pat
             left.pop()
             return original(self, *arguments)
 
-        monkeypatch.setattr(GymnasiumSimulator, "rollout", limited)
+        monkeypatch.setattr(GymnasiumSimulator, "collect", limited)
         with pytest.raises(KeyboardInterrupt):
             mortal(path, budget, num_envs=1)
     assert read_run(path).evaluation.transitions > 300
-    monkeypatch.setattr(GymnasiumSimulator, "rollout", original)
+    monkeypatch.setattr(GymnasiumSimulator, "collect", original)
     assert numbers(mortal(path, 900, num_envs=1)) == numbers(expected)
 
 

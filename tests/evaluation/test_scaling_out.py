@@ -59,8 +59,8 @@ def test_a_run_with_a_time_budget_goes_on_and_repeats(tmp_path, monkeypatch):
     count_seconds(monkeypatch)
     settings = dict(policy=zeros, time_budget=0.5, gamma=0.9, horizon=50, run=tmp_path / "run.rido", seed=3)
     first = rido.evaluate(Counted, **settings)
-    calls, rollout = [], GymnasiumSimulator.rollout
-    monkeypatch.setattr(GymnasiumSimulator, "rollout", lambda self, *a: calls.append(a) or rollout(self, *a))
+    calls, collect = [], GymnasiumSimulator.collect
+    monkeypatch.setattr(GymnasiumSimulator, "collect", lambda self, *a: calls.append(a) or collect(self, *a))
     Counted.taken = 0  # which is part of its content
     again = rido.evaluate(Counted, **settings)
     assert not calls

@@ -180,7 +180,7 @@ def test_what_cannot_be_is_named():
     with pytest.raises(ValueError, match="starts='sobol' works only with a simulator that takes points, not"):
         bank = rido.simulators.BankSimulator(np.ones((50, 5)))
         rido.evaluate(bank, gamma=1.0, horizon=5, budget=1000, starts="sobol", seed=0)
-    with pytest.raises(ValueError, match="starts='sobol' works only with reseed=True"):
+    with pytest.raises(ValueError, match="reseed must be True with starts='sobol', got False"):
         mortal(reseed=False)
     with pytest.raises(ValueError, match="'robust' planned fewer: use strategy 'adaptive'"):
         mortal(strategy="robust", budget=600)

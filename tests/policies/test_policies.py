@@ -530,3 +530,17 @@ def test_returns_of_the_zoos_agents(agents_dir, path, env_id, kwargs, episodes, 
         alive &= ~terminated
     envs.close()
     assert returns.mean() == pytest.approx(expected, rel=0.05)
+
+
+def test_a_models_own_predict_may_take_batches_only():
+    """The number that a plain loop gets in which each observation is a batch of one row."""
+    sb3 = needs("stable_baselines3", "sb3")
+
+    class Mine(sb3.PPO):
+        def predict(self, observations, deterministic=True):
+            return np.clip(-observations[:, 1:2] - 0.2 * observations[:, 2:], -2, 2)
+
+    settings = dict(budget=400, gamma=0.9, horizon=20, seed=0)
+    found = rido.evaluate("Pendulum-v1", Mine("MlpPolicy", "Pendulum-v1", seed=0, device="cpu"), **settings)
+    rule = rido.evaluate("Pendulum-v1", lambda one: np.clip(-one[1:2] - 0.2 * one[2:], -2, 2), **settings)
+    assert found.value == rule.value

@@ -14,7 +14,8 @@ from rido.evaluation.recorded import read_run
 from rido.policies.functions import FunctionPolicy
 from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.rehearsal import STEPS, first_observations, remembers
+from rido.simulators.memory import first_observations, remembers
+from rido.simulators.rehearsal import STEPS
 
 SEEDS = [11, 12]
 

@@ -1,13 +1,18 @@
 """Seeding that is dear is remarked on, and can be left out."""
 
+import copy
+import pickle
+
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.utils import seeding
 
 import rido
 from environments import Mortal, SlowSeeding
 from misbehaving import by_observation
 from rido.simulators.base import trajectory_seeds
-from rido.simulators.generators import generator_states
+from rido.simulators.generators import generators, resets_with
 from rido.simulators.gymnasium import GymnasiumSimulator
 from traps import zeros
 
@@ -57,7 +62,30 @@ def test_generators_that_are_seeded_together_are_numpys():
     seeds = [0, 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**64 - 1, *trajectory_seeds(5, 0, 200)]
     for part in (seeds, seeds[:3]):
         expected = [np.random.default_rng([seed, 1]).bit_generator.state for seed in part]
-        assert generator_states(part) == expected
+        assert [generator.bit_generator.state for generator in generators(part)] == expected
+        plain = [seeding.np_random(seed) for seed in part]
+        with resets_with(part):
+            assert seeding.np_random(3)[0].random() == np.random.default_rng(3).random()  # a seed of nobody
+            found = [seeding.np_random(seed) for seed in part]
+        for (ours, seed), (theirs, expected_seed) in zip(found, plain, strict=True):
+            assert seed == expected_seed and type(ours) is type(theirs)
+            assert ours.bit_generator.state == theirs.bit_generator.state
+            for _ in range(2):
+                assert ours.spawn(1)[0].random() == theirs.spawn(1)[0].random()
+            copies = pickle.loads(pickle.dumps(ours)), copy.deepcopy(ours)
+            assert len({one.random() for one in (ours, theirs, *copies)}) == 1
+
+
+def test_environments_get_the_generators_that_gymnasium_makes():
+    """Also where two of them are reset with the same seed: each has its own."""
+    first, second = (gym.make("CartPole-v1").unwrapped for _ in range(2))
+    expected = first.reset(seed=5)[0].tolist()
+    with resets_with([5]):
+        assert first.reset(seed=5)[0].tolist() == second.reset(seed=5)[0].tolist() == expected
+        assert first.np_random is not second.np_random and seeding.np_random.__module__ != seeding.__name__
+        with pytest.raises(gym.error.Error, match="Seed must be a python integer"):
+            first.reset(seed=np.int64(5))
+    assert seeding.np_random.__module__ == seeding.__name__
 
 
 def test_seeds_do_not_depend_on_the_request():

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import tabular
+from reward_processes import ZOO
 from validation import FAMILIES, GAMMAS, SUCCESS_CHANCES, hazards, problem, problems
-
-from rido.study.zoo import ZOO
 
 EPISODES = 40_000
 REAL_EPISODES = 3000

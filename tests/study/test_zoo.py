@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from reward_processes import HELD_OUT, ZOO, random_process
 
-from rido.study.zoo import HELD_OUT, ZOO, random_process, weights
+from rido.study.strategies import true_weights as weights
 
 BY_NAME = {process.name: process for process in ZOO}
 

@@ -8,10 +8,10 @@ import typer
 
 from rido.cli.console import may_run_code
 from rido.cli.options import EnvArgument, Output, command
-from rido.simulators.options import SimulatorOptions
+from rido.simulators.options import WITHOUT, SimulatorOptions
 
 
-@command(SimulatorOptions, without=("end_on_truncation", "reseed", "num_envs"))
+@command(SimulatorOptions, without=WITHOUT["check"])
 def check_command(
     env: EnvArgument,
     policy: Annotated[str, typer.Argument(help="As --policy of rido evaluate.")] = "random",

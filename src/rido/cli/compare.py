@@ -157,7 +157,7 @@ def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
 
 def _rows(comparison: Comparison) -> list[tuple[str, ...]]:
     """Returns the names of the columns, and a row of texts for each policy, the best first."""
-    rows: list[tuple[str, ...]] = [("policy", "value", "behind the best", comparison.rewards.unit, "dropped out at")]
+    rows: list[tuple[str, ...]] = [("policy", "value", "behind the best", comparison.rewards.unit, "eliminated at")]
     for row in comparison.to_dict()["policies"]:
         rows.append(
             (

@@ -70,7 +70,7 @@ class Output:
 def command(
     library: Any = None,
     *,
-    without: Sequence[str] = (),
+    without: Mapping[str, Sequence[str]] | None = None,
     interrupted: Callable[[Mapping[str, Any]], str] | None = None,
 ) -> Callable[[Callable[..., Output]], Callable[..., None]]:
     """Returns a decorator for commands, which also adds ``--json`` and prints what they return.
@@ -78,11 +78,12 @@ def command(
     Args:
         library: the function whose options the command takes, or the TypedDict that declares them, where the function
             is slow to import. The command gets them as ``**options``, by their own names.
-        without: those that it does not take.
+        without: those that it does not take, by the reason.
         interrupted: says what a user who interrupts the command should know, given its arguments.
     """
     known = {} if library is None else declared(library) if is_typeddict(library) else library.__options__
-    options = {name: each for name, each in known.items() if name not in (*_LEFT_OUT, *without)}
+    left_out = {*_LEFT_OUT, *(name for names in (without or {}).values() for name in names)}
+    options = {name: each for name, each in known.items() if name not in left_out}
 
     def decorate(function: Callable[..., Output]) -> Callable[..., None]:
         parameters = {

@@ -79,7 +79,7 @@ def compare(
         gamma: discount factor in (0, 1].
 
     Returns:
-        The best policy if there is a clear one, the ranking, all differences, and who dropped out when.
+        The best policy if there is a clear one, the ranking, all differences, and when policies were eliminated.
 
     Example:
         >>> result = compare("Pendulum-v1", ["rido:pendulum", "random"], gamma=0.9, budget=20_000, seed=1)
@@ -97,7 +97,7 @@ def compare(
     try:
         first = lineup.simulator(next(iter(named)))
         if options["starts"] == "sobol":
-            refuse_without_points(first, reseed=options["reseed"])
+            refuse_without_points(first)
         race.lockstep = first.capabilities.in_time_of_one
         entropy = secrets.randbits(64) if options["seed"] is None else options["seed"]
         if options["run"] is not None:

@@ -168,8 +168,8 @@ class Comparison:
         """Returns in words what pairs with the same rewards tell of all starts."""
         pairs = _pairs(self.difference(name, other))
         share = 100 * unseen_share(1 - self.confidence, pairs)
-        sure = f"with {100 * self.confidence:g}% confidence"
-        return f"in all {pairs:,} pairs: {sure} at most {share:.2g}% of the starts tell them apart"
+        confident = f"with {100 * self.confidence:g}% confidence"
+        return f"in all {pairs:,} pairs: {confident} at most {share:.2g}% of the starts tell them apart"
 
     def _undecided(self) -> str:
         """Returns what is missing for a decision, in words."""

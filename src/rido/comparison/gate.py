@@ -63,7 +63,7 @@ class Gate:
             return Verdict("pass", f"{exit.leader} is better, {self._told(comparison, exit.leader)}")
         candidates = [name for name in comparison.ranking if name != self.baseline]
         left = [name for name in candidates if name not in comparison.exits]
-        if self.kind == "not-worse":  # who dropped out just now is worse than another, but perhaps not by much
+        if self.kind == "not-worse":  # one eliminated just now is worse than another, but perhaps not by much
             last = comparison.rewards.rounds
             left += [name for name, exit in comparison.exits.items() if exit.round == last]
         bounds = {name: comparison.bounds(name, self.baseline) for name in left}

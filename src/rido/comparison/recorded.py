@@ -34,7 +34,7 @@ def compare_results(
 
     Episodes with the same seed are compared as pairs, where two files share at least half of the seeds of the shorter
     one. Other files are compared by the means of all their episodes, as in Welch's test. Episodes of one file with the
-    same seed are not independent, so their mean counts as one.
+    same seed are not independent, so their mean is one outcome.
 
     Each policy is compared with the one of the highest mean, once. Each bound fails on one side with a probability of
     ``(1 - confidence) / K`` for K policies, for the reasons that :class:`rido.Race` gives. Returns that take only two
@@ -48,7 +48,7 @@ def compare_results(
             worse than any other by more.
 
     Returns:
-        The same as of :func:`rido.compare`; an episode counts as one transition.
+        The same as of :func:`rido.compare`; an episode is one transition.
 
     Example:
         >>> found = compare_results({"old": [0, 1] * 25, "new": [0, 1, 1, 1, 1] * 10})

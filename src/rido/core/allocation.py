@@ -88,7 +88,7 @@ def tie_negative_tail(weights: ArrayLike) -> Array:
     True weights never do that (a tail's sum is the variance of the return after it), estimates may. Let ``s`` be
     the first step with a negative weight from which every partial sum stays below zero. If ``s = 0``, the schedule
     is to be uniform. Otherwise steps ``s - 1, ..., T - 1`` get one common count, and only the weight of
-    ``s - 1`` counts in the objective (Appendix A.4 of the paper).
+    ``s - 1`` has a weight in the objective (Appendix A.4 of the paper).
 
     Returns:
         Weights for which :func:`allocate` gives that schedule: zeros where it is to be uniform, and

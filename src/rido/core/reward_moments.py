@@ -48,7 +48,7 @@ class RewardMoments(Moments):
     def __init__(self, horizon: int, *, gamma: float, metric: Metric = None) -> None:
         super().__init__(horizon, gamma=gamma)
         self._metric: Metric = metric
-        self._sums = np.zeros(self.horizon)  # with several components one row for each, as all rewards have
+        self._known_sums: Array | None = None  # with several components one row for each, as all rewards have
         # Rows grouped by the number of bits of their length, so that padding at most doubles the memory.
         self._blocks: dict[int, list[tuple[Array, NDArray[np.int64]]]] = {}
 
@@ -79,26 +79,30 @@ class RewardMoments(Moments):
     def empty(self) -> Self:
         return type(self)(self.horizon, gamma=self.gamma, metric=self._metric)
 
-    def update(self, trajectories: Trajectories) -> None:
+    def update(self, trajectories: Trajectories, steps: NDArray[np.int64] | None = None) -> None:
+        """Adds a batch of trajectories.
+
+        Args:
+            trajectories: the rewards, or another signal of the trajectories.
+            steps: transitions that the trajectories took, where the signal goes on after their end.
+        """
         checks.instance("trajectories", trajectories, Trajectories)
         if trajectories.lengths.max() > self.horizon:
             raise ValueError(
                 f"trajectories must be no longer than the horizon {self.horizon}, got {trajectories.lengths.max()}"
             )
         self._planned += trajectories.counts(self.horizon)
-        self._taken += count_reached(trajectories.steps, self.horizon)
+        self._taken += count_reached(trajectories.steps if steps is None else steps, self.horizon)
         bits = np.frexp(trajectories.lengths.astype(np.float64))[1]
         for bit in np.unique(bits).tolist():
             part = trajectories.select(bits == bit)
             rows = pad(part.flat, part.lengths, min((1 << bit) - 1, self.horizon))
             if rows.ndim > 2:
                 rows = np.ascontiguousarray(np.moveaxis(rows, -1, 0))
-            if self._sums.ndim < rows.ndim - 1:
-                self._sums = np.zeros((len(rows), self.horizon))
             self._add_block(bit, rows, part.lengths)
 
     def _add_block(self, bit: int, rows: Array, lengths: NDArray[np.int64]) -> None:
-        self._sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
+        self._known_sums = None
         self._blocks.setdefault(bit, []).append((rows, lengths))
 
     def merge(self, other: "RewardMoments") -> None:
@@ -107,7 +111,7 @@ class RewardMoments(Moments):
             raise ValueError(
                 f"other must have horizon {self.horizon} and gamma {self.gamma}, got {other.horizon} and {other.gamma}"
             )
-        self._sums = self._sums + other._sums
+        self._known_sums = None
         self._planned += other._planned
         self._taken += other._taken
         for bit, blocks in other._blocks.items():
@@ -116,12 +120,23 @@ class RewardMoments(Moments):
     def centred(self) -> Self:
         other = self.empty()
         other._planned, other._taken = self._planned, self._taken
-        other._sums = np.zeros_like(self._sums)
         for bit in self._blocks:
             lengths = self._joined(bit)[1]
             rows = np.concatenate([rows for rows, _ in self._slabs(bit, self.means, self.horizon)], axis=-2)
             other._blocks[bit] = [(rows, lengths)]
+        other._known_sums = np.zeros_like(self._sums)
         return other
+
+    @property
+    def _sums(self) -> Array:
+        """Sum of the rewards of each step, which does not depend on the batches in which they were told."""
+        if self._known_sums is None:
+            shape = next((blocks[0][0].shape[:-2] for blocks in self._blocks.values()), ())
+            self._known_sums = np.zeros((*shape, self.horizon))
+            for bit in sorted(self._blocks):
+                rows, _ = self._joined(bit)
+                self._known_sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
+        return self._known_sums
 
     @property
     def means(self) -> Array:
@@ -182,7 +197,7 @@ class RewardMoments(Moments):
         index = checks.integer("index", index, least=0, most=self.components - 1)
         part = RewardMoments(self.horizon, gamma=self.gamma)
         part._planned, part._taken = self._planned, self._taken
-        part._sums = self._sums[index]
+        part._known_sums = self._sums[index]
         for bit, blocks in self._blocks.items():
             part._blocks[bit] = [(rows[index], lengths) for rows, lengths in blocks]
         return part
@@ -232,7 +247,7 @@ class RewardMoments(Moments):
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Planned length of each trajectory, in the order in which they are kept."""
-        return np.concatenate([lengths for blocks in self._blocks.values() for _, lengths in blocks])
+        return np.concatenate([lengths for bit in sorted(self._blocks) for _, lengths in self._blocks[bit]])
 
     @property
     def full_length(self) -> Array:
@@ -250,7 +265,7 @@ class RewardMoments(Moments):
         means = self.means if centre is None else centre
         varied = np.flatnonzero(means.reshape(-1, self.horizon).any(axis=0))
         reached = max(1, int(np.count_nonzero(self._taken)), *(varied[-1:] + 1).tolist())
-        for bit in self._blocks:
+        for bit in sorted(self._blocks):
             yield from self._slabs(bit, means, reached)
 
     def _slabs(self, bit: int, centre: Array, most: int) -> Iterator[tuple[Array, NDArray[np.bool_]]]:

@@ -188,10 +188,10 @@ class Collector:
     ) -> tuple[Trajectories, list[Piece]]:
         """Returns trajectories, and what else their pieces hold."""
         started, edges, joined = time.perf_counter(), self._reward_range, Joined(int(lengths.sum()))
-        wanted = Wanted(self.round, self.trajectories, lengths, groups, self.critic, extractor)
+        wanted = Wanted(self.round, self.trajectories, lengths, groups, self.critic, extractor, room)
         check = None if edges is None else partial(check_rewards, reward_range=edges)
         pieces = []
-        for piece in collect(self.source, wanted, self._bar, room=room, check=check):
+        for piece in collect(self.source, wanted, self._bar, check=check):
             batch = piece.trajectories
             joined.add(batch if self._components is None else self._components.columns(batch))
             pieces.append(replace(piece, trajectories=NO_TRAJECTORIES))

@@ -104,8 +104,7 @@ def evaluate(
 ) -> Evaluation:
     """Estimates the expected discounted return of a policy with the least error for a budget of transitions.
 
-    Arguments come in three groups: what to estimate, how much to spend (from ``budget``), and how to collect (from
-    ``reseed``).
+    Options come in three groups: what to estimate, how much to spend (from ``budget``), and how to collect.
 
     Args:
         env: a Gymnasium id, a function that makes an environment, an environment, a VectorEnv without autoreset, an
@@ -253,7 +252,7 @@ def _task(
         first = method.begin(problem, goals[0].budget, **settings)
     sobol = options["starts"] == "sobol"
     if sobol:
-        refuse_without_points(simulator, reseed=options["reseed"])
+        refuse_without_points(simulator)
     on_device = critic is None
     if able.jax_critics and callable(critic):
         from rido.predictors.jax import JaxCritic

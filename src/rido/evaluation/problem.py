@@ -13,7 +13,7 @@ from rido.simulators import factory
 from rido.simulators.base import Simulator, as_simulator, close
 from rido.simulators.identity import engine, environment_fingerprint, environment_name
 from rido.simulators.lineup import Lineup
-from rido.simulators.options import JAX, OWN, Options
+from rido.simulators.options import EVEN, JAX, OWN, Options
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,8 @@ class Problem:
         """
         options = {**{name: option.default for name, (_, option) in declared(Options).items()}, **options}
         simulator = options["simulator"]
+        if options["starts"] == "sobol":
+            refuse(options, kind, EVEN)
         if not factory.is_simulator(env):  # before anything is imported
             factory.check_simulator(simulator, options["workers"], options["step_timeout"])
         if simulator != "jax":

@@ -58,7 +58,7 @@ class RecordedRun:
     configuration: dict[str, Any]
 
 
-class Followed(Strategy):
+class _Followed(Strategy):
     """Asks for the trajectories of a file, whoever planned them, and estimates from all of them together.
 
     Args:
@@ -89,8 +89,11 @@ class Followed(Strategy):
     def warnings(self) -> tuple[str, ...]:
         if not (self._cut or self._told_apart):
             return super().warnings()
-        note = "another version of rido or a strategy of your own planned this run: the value is the mean of all its "
-        return (f"{note}trajectories, which may not be the value that the run returned", *super().warnings())
+        warning = (
+            "another version of rido or a strategy of your own planned this run: the value is the mean of all its "
+            "trajectories, which may differ from the value that the run returned"
+        )
+        return (warning, *super().warnings())
 
 
 def read_run(path: str | Path) -> RecordedRun:
@@ -126,7 +129,7 @@ def read_run(path: str | Path) -> RecordedRun:
             np.concatenate([piece.trajectories.lengths for piece in parts])
             for _, parts in groupby(pieces, key=lambda piece: piece.round)
         ]
-        return _read(file, header, pieces, partial(Followed, batches=batches))
+        return _read(file, header, pieces, partial(_Followed, batches=batches))
 
 
 def _read(

@@ -26,7 +26,16 @@ from rido.predictors.features import FeatureExtractor
 from rido.record.database import RunFileError
 from rido.record.records import DOUBTS, NOTES, REMARKS, WHOLE, Piece
 from rido.record.runfile import RunFile
-from rido.simulators.base import Batch, Request, Seeds, SimulationError, Simulator, Summarised, trajectory_seeds
+from rido.simulators.base import (
+    Batch,
+    Request,
+    Seeds,
+    SimulationError,
+    Simulator,
+    Summarised,
+    Wants,
+    trajectory_seeds,
+)
 from rido.simulators.sobol import SobolPoints
 
 RESET_REPLICATES = 16
@@ -68,6 +77,8 @@ class Wanted:
         groups: the replicate that each belongs to, where starts are Sobol points.
         critic: the control variate whose signal is wanted too.
         extractor: makes the features that are wanted too.
+        room: transitions that they may take: it ends at the first trajectory that the rest does not pay for at its
+            planned length; None for all.
     """
 
     round: int
@@ -76,15 +87,18 @@ class Wanted:
     groups: Counts
     critic: Critic | None = None
     extractor: FeatureExtractor | None = None
+    room: int | None = None
 
-    def within(self, room: int) -> Wanted:
-        """Returns the first of them, as many as this many transitions pay for at their planned lengths."""
-        count = int(np.searchsorted(np.cumsum(self.lengths), room, side="right"))
-        return replace(self, lengths=self.lengths[:count], groups=self.groups[:count])
+    @property
+    def plain(self) -> bool:
+        """Whether rewards alone are wanted."""
+        return self.critic is None and self.extractor is None
 
-    def after(self, done: int) -> Wanted:
-        """Returns the rest of it when some are there."""
-        return replace(self, first=self.first + done, lengths=self.lengths[done:], groups=self.groups[done:])
+    def after(self, batch: Trajectories) -> Wanted:
+        """Returns the rest of it when its first trajectories are there."""
+        room = None if self.room is None else self.room - batch.transitions
+        rest = self.lengths[len(batch) :], self.groups[len(batch) :]
+        return replace(self, first=self.first + len(batch), lengths=rest[0], groups=rest[1], room=room)
 
 
 class Said(NamedTuple):
@@ -144,30 +158,33 @@ class Live:
         self._horizon, self._gamma = horizon, gamma
         self._points = SobolPoints(entropy, stream=_START_STREAM, replicates=replicates) if replicates else None
         self._reset_points = SobolPoints(entropy, stream=_RESET_STREAM, replicates=RESET_REPLICATES)
-        self._lockstep = able.lockstep
+        self._lockstep, self._limits = able.lockstep, able.limits
         self._components = components
         self._notes, self._doubts = tuple(notes), tuple(doubts)
-        self._transitions, self._seconds = 0, 0.0
+        self._planned, self._seconds = 0, 0.0  # steps that were planned, and the time that they took
         self._summarised: Summarised | None = None
 
     def next(self, request: Wanted) -> Piece:
         """Simulates the first of these trajectories: one for each environment, and more if they are quick."""
-        count, lengths = self._simulator.num_envs, request.lengths
+        count, lengths, room = self._simulator.num_envs, request.lengths, request.room
+        limited = self._limits and request.plain and self._points is None
+        if room is not None and not limited:  # those that it pays for in any case
+            lengths = lengths[: np.searchsorted(np.cumsum(lengths), room, side="right")]
         if self._lockstep:
             count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
         elif self._seconds > 0:
-            rate = self._transitions / self._seconds
+            rate = self._planned / self._seconds
             most = min(rate * _PIECE_SECONDS, _PIECE_KEPT)
             count = max(count, int(np.searchsorted(np.cumsum(lengths), most)))
         count = min(count, lengths.size)
-        plain = request.extractor is None and request.critic is None
+        plain = request.plain
         seeds = trajectory_seeds(self._entropy, request.first, count)
         points = None if self._points is None else self._points.take(request.groups[:count])
         started = time.perf_counter()
         try:
-            batch = self._simulator.collect(
-                Request(lengths[:count], seeds, points, wants="rewards" if plain else "observations")
-            )
+            wants: Wants = "rewards" if plain else "observations"
+            limit = room if limited else None
+            batch = self._simulator.collect(Request(lengths[:count], seeds, points, wants=wants, limit=limit))
             self.found = batch.found
             piece = Piece(request.round, batch.trajectories, 0.0) if plain else self._observed(request, batch, seeds)
         except SimulationError as error:
@@ -175,7 +192,7 @@ class Live:
         seconds = time.perf_counter() - started
         if self._components is not None:
             self._components.check(piece.trajectories)  # before anything is recorded
-        self._transitions += piece.trajectories.transitions
+        self._planned += int(piece.trajectories.lengths.sum())
         self._seconds += seconds
         return replace(piece, seconds=seconds)
 
@@ -334,7 +351,8 @@ class Resumed(Recorded):
         now = self._live.said()
         for name, texts in ((NOTES, now.notes), (DOUBTS, now.doubts), (REMARKS, now.remarks)):
             self._file.note(name, texts)
-        self._file.set("normalisation", now.normalisation)
+        if now.normalisation:
+            self._file.set("normalisation", now.normalisation)
         self._file.decide("rehearsed", lambda: now.rehearsed)
         return super().said()
 
@@ -362,7 +380,6 @@ def collect(
     request: Wanted,
     bar: Progress,
     *,
-    room: int | None = None,
     check: Callable[[Trajectories], None] | None = None,
 ) -> Iterator[Piece]:
     """Returns the trajectories of a request, one piece after the other.
@@ -371,21 +388,15 @@ def collect(
         source: where they come from.
         request: the trajectories.
         bar: moves on with each piece.
-        room: transitions that they may take: it ends at the first trajectory that the rest does not pay for at its
-            planned length; None for all.
         check: raises if the rewards of a piece are not as they should be.
     """
-    while request.lengths.size:
-        wanted = request if room is None else request.within(room)
-        if not wanted.lengths.size:
-            break
-        piece = source.next(wanted)
+    while request.lengths.size and (request.room is None or request.lengths[0] <= request.room):
+        piece = source.next(request)
         batch = piece.trajectories
         if check is not None:
             check(batch)
         bar.advance(batch.transitions)
-        request = request.after(len(batch))
-        room = None if room is None else room - batch.transitions
+        request = request.after(batch)
         yield piece
 
 

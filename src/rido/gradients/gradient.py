@@ -25,14 +25,14 @@ from rido.predictors.base import Critic
 from rido.predictors.selection import CriticChoice
 from rido.simulators import factory
 from rido.simulators.base import SimulationError, close, trajectory_seeds
-from rido.simulators.options import Options
+from rido.simulators.options import WITHOUT, Options
 from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
 from rido.strategies.names import STRATEGIES, StrategyName
 
 if TYPE_CHECKING:
     from rido.policies.differentiable import DifferentiablePolicy
-    from rido.simulators.gymnasium import EnvironmentsSimulator
+    from rido.simulators.environments_simulator import EnvironmentsSimulator
 
 _DIRECTION_STREAM = 3  # last spawn key of the random numbers that directions are drawn from
 
@@ -173,14 +173,7 @@ class GradientOptions(Options, total=False):
     projections: Annotated[int, Option(16, rule=partial(checks.integer, least=1))]
 
 
-@takes(
-    GradientOptions,
-    without={
-        "its policy is an object, and its actions are sampled": ("deterministic", "trust"),
-        "it needs what the policy saw and did, in this process": ("workers", "simulator", "step_timeout"),
-        "its error is that of independent trajectories": ("starts",),
-    },
-)
+@takes(GradientOptions, without=WITHOUT["gradient"])
 def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientOptions]) -> Gradient:
     """Estimates the gradient of the expected discounted return with the least error for a budget of transitions.
 
@@ -262,7 +255,7 @@ def _begin(problem: Problem, options: GradientOptions) -> Strategy:
 
 def _open(problem: Problem, policy: Any) -> tuple[EnvironmentsSimulator, DifferentiablePolicy]:
     from rido.policies.differentiable import differentiable_policy
-    from rido.simulators.gymnasium import EnvironmentsSimulator
+    from rido.simulators.environments_simulator import EnvironmentsSimulator
     from rido.simulators.opening import open_environments
     from rido.simulators.wrappers import Wrappers
 

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 from stable_baselines3.common import vec_env as sb3
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
+from stable_baselines3.common.env_util import unwrap_wrapper
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import is_image_space
 
@@ -217,8 +218,8 @@ class _EpisodeWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, env: Env, episodes: Episodes, *, monitored: bool, render: bool) -> None:
-        self._monitor = _layer(env, Monitor) if monitored else None
-        self._lives = _layer(env, EpisodicLifeEnv)
+        self._monitor: Any = unwrap_wrapper(env, Monitor) if monitored else None
+        self._lives: Any = unwrap_wrapper(env, EpisodicLifeEnv)
         # rido refuses games that go on after a reset, and looks for their wrapper; here reset() starts them again.
         super().__init__(env if self._lives is None else _Row(sb3.DummyVecEnv([lambda: env]), 0))
         self._episodes, self._render_steps = episodes, render
@@ -322,15 +323,6 @@ def _below(wrapper: sb3.VecEnvWrapper) -> list[Env]:
     if normalize is not None and normalize.norm_obs:
         raise ValueError(f"eval_env must have VecNormalize around {type(wrapper).__name__}, got it inside")
     return _translated(wrapper.venv)
-
-
-def _layer(env: Any, kind: type[Any]) -> Any:
-    """Returns the outermost wrapper of a kind; None if there is none."""
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, kind):
-            return env
-        env = env.env
-    return None
 
 
 def _find_horizon(env: Env, horizon: int | None, gamma: float) -> tuple[int, bool]:

@@ -131,7 +131,7 @@ class LiveRun:
         return {
             **self._common(run, f"{len(rows)} policies in {found.environment}", "comparison", found.budget),
             "value": found.summary().splitlines()[0],
-            "columns": ["policy", "value", "transitions", "dropped out at"],
+            "columns": ["policy", "value", "transitions", "eliminated at"],
             "rows": rows,
             "warnings": told["warnings"],
         }

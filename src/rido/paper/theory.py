@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from rido.core.schedule import Schedule
 from rido.paper.domains import BankSource, rewards_of
 from rido.paper.errors import mean_square, run_rido, short
-from rido.study.strategies import Bank
-from rido.study.zoo import weights as true_weights
+from rido.study.strategies import Bank, true_weights
 
 Array = NDArray[np.float64]
 

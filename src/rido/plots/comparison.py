@@ -1,6 +1,6 @@
-"""Pictures of a comparison: intervals of all policies, who dropped out when, and differences to the leader.
+"""Pictures of a comparison: intervals of all policies, when they were eliminated, and differences to the leader.
 
-Each has one row for each policy, the best on top. Policies that dropped out are grey.
+Each has one row for each policy, the best on top. Eliminated policies are grey.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def plot_intervals(comparison: Comparison, ax: Axes | None = None) -> Axes:
 
 @style()
 def plot_exits(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """Draws how long each policy was in the race: a dot where it dropped out, an arrow where it is left.
+    """Draws how long each policy was in the race: a dot where it was eliminated, an arrow where it was not.
 
     Args:
         comparison: what :func:`rido.compare` returned.
@@ -60,9 +60,9 @@ def plot_exits(comparison: Comparison, ax: Axes | None = None) -> Axes:
 
 @style()
 def plot_differences(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """Draws the paired differences of the other policies to the leader, with the bounds that decide who drops out.
+    """Draws the paired differences of the other policies to the leader, with the bounds that decide eliminations.
 
-    The interval of a policy that dropped out behind another leader may hold 0.
+    The interval of a policy that was eliminated behind another leader may hold 0.
 
     Args:
         comparison: what :func:`rido.compare` returned.

@@ -99,7 +99,7 @@ def comparison_html(comparison: Comparison, verdict: str | None = None) -> str:
     pictures = {
         "Value of each policy": plot_intervals,
         "Paired differences to the best": plot_differences,
-        "Who dropped out when": plot_exits,
+        "When policies were eliminated": plot_exits,
     }
     inches = (3.8, picture_height(len(comparison.ranking)))
     return template("comparison.html").render(

@@ -11,7 +11,7 @@ from typing import Any
 
 from rido.core import checks
 from rido.policies.functions import function_name
-from rido.policies.loaders import LOADERS
+from rido.policies.loaders import LOADERS, agent_files
 from rido.policies.resolve import is_path
 
 
@@ -48,7 +48,7 @@ def parse_policies(texts: Sequence[str]) -> dict[str, Any]:
     found: list[tuple[str | None, Any]] = []
     for text in texts:
         name, equals, policy = text.partition("=")
-        files = glob.glob(text, recursive=True) or [file for file in (text, f"{text}.zip") if Path(file).exists()]
+        files = glob.glob(text, recursive=True) or agent_files(text)
         if equals and name and not files:  # runs/lr=0.1/best.zip has no name
             found.append((name, policy))
         elif Path(text).is_dir() or (glob.has_magic(text) and not Path(text).is_file()):

@@ -122,17 +122,14 @@ class FunctionPolicy(Policy):
 
     def _actor(self, generator: Any) -> Actor:
         """What acts in a trajectory that begins."""
+        if self._in_rows:
+            return lambda observation: self._batch_actions(stack_alike([observation]), [generator])[0]
         function: Callable[..., Any] = self._function if self._as_it_is else self._evaluate
-        function = self._rows_of_one if self._in_rows else function
         return partial(function, generator=generator) if self.draws else function
 
     def _evaluate(self, observations: Any, **options: Any) -> Any:
         """Calls the function; subclasses convert observations and actions here."""
         return self._function(observations, **options)
-
-    def _rows_of_one(self, observation: Any, **options: Any) -> Any:
-        """Acts on one observation as a batch of one row."""
-        return check_actions(self._evaluate(stack_alike([observation]), **options), self._space, 1)[0]
 
     def _in_blocks(self, observations: Any, generators: Generators) -> NDArray[Any]:
         rows = len(generators)

@@ -27,20 +27,17 @@ _ANT_STATE, _ANT_WITH_ZEROS, _ANT_WITH_FORCES = (27,), (111,), (105,)
 
 def is_model(thing: Any) -> bool:
     """Whether something is a Stable-Baselines3 or sb3-contrib model."""
-    if sys.modules.get("stable_baselines3") is None:  # whoever has a model has imported it
-        return False
-    from stable_baselines3.common.base_class import BaseAlgorithm
-
-    return isinstance(thing, BaseAlgorithm)
+    return _is_a("base_class", "BaseAlgorithm", thing)
 
 
 def is_network(thing: Any) -> bool:
     """Whether something is the policy of a Stable-Baselines3 or sb3-contrib model."""
-    if sys.modules.get("stable_baselines3") is None:
-        return False
-    from stable_baselines3.common.policies import BasePolicy
+    return _is_a("policies", "BasePolicy", thing)
 
-    return isinstance(thing, BasePolicy)
+
+def _is_a(module: str, name: str, thing: Any) -> bool:
+    found = sys.modules.get(f"stable_baselines3.common.{module}")  # whoever has a model has imported it
+    return isinstance(thing, getattr(found, name, ()))
 
 
 class AgentPolicy(Policy):
@@ -209,7 +206,13 @@ class OwnPredictPolicy(AgentPolicy):
             return act
         return lambda observation: act(take(self.prepare(stack_alike([observation])), 0))
 
+    def take_batches(self, error: Exception) -> None:
+        self._predicting.take_batches(error)
+        self.in_sequence = False
+
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
+        if not self.in_sequence:
+            return self._predicting(self.prepare(observations), generators)
         return one_by_one([self.begin(None) for _ in generators], observations, self.model.action_space)
 
     @property

@@ -40,6 +40,8 @@ class Request:
             step; "trial", to find out without a trajectory why two seeds may not give the same trajectories again; or
             "sums" over trajectories whose rewards stay on the device.
         beside: policies that will be asked for the same trajectories, which may run together.
+        limit: transitions. A trajectory begins if the rest of it pays for its full length; none does after the first
+            one for which it does not. Only for rewards, where :class:`Capabilities` have ``limits``.
         critic: for sums, the critic whose residuals are summed too. With it, starts are its values.
         before: sums to which these will be added; their centre is used here too, which avoids rounding errors.
         total: transitions that the evaluation may take in all, in requests like this; 0 if it is not known. A device
@@ -52,6 +54,7 @@ class Request:
     policy: str = ""
     wants: Wants = "rewards"
     beside: Sequence[str] = ()
+    limit: int | None = None
     critic: Any = None
     before: "Summarised | None" = None
     total: int = 0
@@ -149,6 +152,7 @@ class Capabilities:
         tells_actions: whether it returns actions with its observations.
         summarises: whether it returns sums, for runs in which copying rewards would take longest.
         takes_points: whether points can decide where trajectories start.
+        limits: whether it heeds the limit of a request.
         tries: whether it finds out in a trial why the same seed may not give the same trajectory.
         lockstep: whether requests should have ``num_envs`` trajectories, however long they take: the device rounds
             differently for another number of rows.
@@ -170,6 +174,7 @@ class Capabilities:
     tells_actions: bool = False
     summarises: bool = False
     takes_points: bool = False
+    limits: bool = False
     tries: bool = False
     lockstep: bool = False
     in_time_of_one: int = 0

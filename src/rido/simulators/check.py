@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from rido.core.options import takes
-from rido.policies.actions import one_action
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, TakesBatchesError
 from rido.policies.observations import stack_alike
 from rido.policies.resolve import resolve_policy
-from rido.simulators.base import narrow_seed
+from rido.simulators.base import SimulationError, narrow_seed
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.factory import import_environment, is_in_jax, is_simulator
+from rido.simulators.memory import first_observations, remembers
 from rido.simulators.opening import open_environments
-from rido.simulators.options import SimulatorOptions
-from rido.simulators.protocol import RefusedError, SlotError, check_observation, check_result, slot_error
-from rido.simulators.rehearsal import Rehearsal, can_pair, close, first_observations, rehearse, remembers
+from rido.simulators.options import WITHOUT, SimulatorOptions
+from rido.simulators.protocol import check_result
+from rido.simulators.rehearsal import Rehearsal, can_pair, close, rehearse
 from rido.simulators.repeatability import GlobalState
+from rido.simulators.sequence import SequentialRollout
 from rido.simulators.wrappers import Wrappers, layers, time_limit
 
 Level = Literal["ok", "note", "found"]
@@ -92,19 +93,16 @@ class Check:
 
 @dataclass(eq=False)
 class _PlayedEpisode:
-    seen: list[Any] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-    actions: list[Any] = field(default_factory=list)
-    terminated: bool = False
-    truncated: bool = False
-    reset_seconds: float = 0.0
-    step_seconds: float = 0.0
+    seen: list[Any]
+    rewards: NDArray[np.float64]
+    actions: list[Any]
+    terminated: bool
+    truncated: bool
+    reset_seconds: float
+    step_seconds: float
 
 
-@takes(
-    SimulatorOptions,
-    without={"it plays a few episodes as they are": ("end_on_truncation", "reseed", "num_envs")},
-)
+@takes(SimulatorOptions, without=WITHOUT["check"])
 def check(env: Any, policy: Any = "random", *, seed: int = 0, **options: Unpack[SimulatorOptions]) -> Check:
     """Tries an environment and a policy for what makes numbers wrong: shared state, copied noise, memories and more.
 
@@ -153,7 +151,7 @@ class _Questions:
             try:
                 episodes = [_play(envs, policy, seed + number) for number in range(_EPISODES)]
                 again = _play(envs, policy, seed)
-            except SlotError as error:
+            except SimulationError as error:
                 self.add("steps", "found", error.reason)
                 return
             self.transitions += sum(len(each.rewards) for each in [*episodes, again])
@@ -298,59 +296,47 @@ class _Questions:
 
 
 def _play(envs: SingleEnvironments, policy: Policy, seed: int) -> _PlayedEpisode:
-    """Plays an episode as a user's own loop does."""
-    env, played = envs.first, _PlayedEpisode()
+    """Plays an episode as the plain loop does."""
+    timed, resets = _Timed(envs.first), [time.perf_counter()]
+
+    def start(row: int) -> Any:
+        observation = envs.begin(narrow_seed(seed), None)
+        resets.append(time.perf_counter())
+        return observation
+
+    spaces = envs.observation_space, envs.action_space
+    options: dict[str, Any] = dict(end_on_truncation=True, spaces=spaces, reader=None, observing=True)
+    rollout = SequentialRollout(timed, policy, np.array([_STEPS]), [narrow_seed(seed)], **options)
     try:
+        rollout.run(start)
+    except TakesBatchesError as error:
+        policy.take_batches(error)
+        return _play(envs, policy, seed)
+    except SimulationError as error:
+        if not error.reason.startswith("the reward is"):  # another question is about rewards
+            raise
+    rewards = rollout.trajectories().flat[: len(rollout.taken)]
+    ends = timed.terminated, timed.truncated
+    return _PlayedEpisode(rollout.seen, rewards, rollout.taken, *ends, resets[1] - resets[0], timed.seconds)
+
+
+class _Timed:
+    """An environment whose steps are timed."""
+
+    def __init__(self, env: Any) -> None:
+        self._env, self.seconds = env, 0.0
+        self.terminated = self.truncated = False
+
+    def step(self, action: Any) -> Any:
         started = time.perf_counter()
-        observation, _ = check_result("reset", env.reset(seed=narrow_seed(seed)))
-        played.reset_seconds = time.perf_counter() - started
-        check_observation("reset", observation, envs.observation_space)
-    except (Exception, SystemExit) as error:
-        raise slot_error(0, "reset", error) from error
-    act = _actor(policy, seed)
-    for _ in range(_STEPS):
-        played.seen.append(copy.deepcopy(observation))
-        try:
-            action = one_action(act(observation), envs.action_space)
-        except (Exception, SystemExit) as error:
-            raise SlotError(0, f"the policy raised {(error.__cause__ or error)!r}") from error
-        played.actions.append(copy.deepcopy(action))
-        try:
-            started = time.perf_counter()
-            observation, reward, terminated, truncated, _ = check_result("step", env.step(action))
-            played.step_seconds += time.perf_counter() - started
-            if np.size(reward) != 1:
-                raise RefusedError(f"the environment's step returned a reward of shape {np.shape(reward)}")
-            played.rewards.append(float(np.asarray(reward).item()))
-            check_observation("step", observation, envs.observation_space)
-        except (Exception, SystemExit) as error:
-            raise slot_error(0, "step", error) from error
-        played.terminated, played.truncated = bool(terminated), bool(truncated)
-        if terminated or truncated:
-            break
-    played.seen.append(copy.deepcopy(observation))
-    return played
-
-
-def _actor(policy: Policy, seed: int) -> Callable[[Any], Any]:
-    """Returns what acts in an episode, one observation at a time."""
-    generator = np.random.default_rng([seed, 1])
-    act = policy.begin(generator)
-
-    def first(observation: Any) -> Any:
-        nonlocal act
-        try:
-            return act(observation)
-        except TakesBatchesError as error:
-            policy.take_batches(error)
-            act = policy.begin(generator)
-            return act(observation)
-
-    return first
+        result = self._env.step(action)
+        self.seconds += time.perf_counter() - started
+        _, _, self.terminated, self.truncated, _ = check_result("step", result)
+        return result
 
 
 def _same(one: _PlayedEpisode, other: _PlayedEpisode) -> bool:
-    return len(one.rewards) == len(other.rewards) and close(np.array(one.rewards), np.array(other.rewards))
+    return len(one.rewards) == len(other.rewards) and close(one.rewards, other.rewards)
 
 
 def _beyond(action: Any, space: gym.Space[Any]) -> bool:

@@ -21,7 +21,7 @@ from rido.policies.resolve import resolve_policy
 from rido.record.fingerprint import fingerprint
 from rido.simulators.base import Batch, Capabilities, Found, Request, SimulationError, Simulator, narrow_seed
 from rido.simulators.environments import Environments, Slots, Step
-from rido.simulators.gymnasium import EnvironmentsSimulator
+from rido.simulators.environments_simulator import EnvironmentsSimulator
 from rido.simulators.opening import did_you_mean
 from rido.simulators.options import SimulatorOptions
 from rido.simulators.points import PointGenerator

@@ -13,7 +13,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rido.core import checks
 from rido.core.extras import import_package_of, missing_package, packages_that_register
-from rido.simulators.environments import Environments, SingleEnvironments, VectorEnvironments
+from rido.simulators.environments import Environments, SingleEnvironments
+from rido.simulators.vector_environments import VectorEnvironments
 from rido.simulators.wrappers import Wrappers
 
 _MOST_SINGLE = 16  # default number of environments: with more, the policy's time per row hardly falls

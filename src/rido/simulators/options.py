@@ -13,7 +13,7 @@ from rido.simulators.sobol import Starts
 
 SimulatorName = Literal["gymnasium", "workers", "envpool", "ray", "jax"]
 
-OWN, JAX = "a simulator of your own", "simulator 'jax'"
+OWN, JAX, EVEN = "a simulator of your own", "simulator 'jax'", "starts='sobol'"
 """Circumstances under which some options must keep their defaults."""
 
 
@@ -91,7 +91,11 @@ class SimulatorOptions(TypedDict, total=False):
             switch=("--no-reseed", "Seed environments once, where seeding is slow; not reproducible."),
             noted=True,
             passed="changed",
-            refused={OWN: "let its rollout() decide on seeds", JAX: "seeding costs nothing there"},
+            refused={
+                OWN: "let its rollout() decide on seeds",
+                JAX: "seeding costs nothing there",
+                EVEN: "each trajectory's reset takes its own point",
+            },
         ),
     ]
     num_envs: Annotated[
@@ -132,3 +136,20 @@ class Options(HorizonOptions, SimulatorOptions, total=False):
         float | None, Option(None, refused={OWN: "let its rollout() raise where a step takes too long"})
     ]
     progress: Annotated[bool | None, Option(None)]
+
+
+WITHOUT: dict[str, dict[str, tuple[str, ...]]] = {
+    "Suite.run": {
+        "the suite says it": ("deterministic", "seed"),
+        "its tasks say it": ("horizon", "end_on_truncation", "env_kwargs"),
+        "the errors of scores are those of independent trajectories": ("starts",),
+    },
+    "gradient": {
+        "its policy is an object, and its actions are sampled": ("deterministic", "trust"),
+        "it needs what the policy saw and did, in this process": ("workers", "simulator", "step_timeout"),
+        "its error is that of independent trajectories": ("starts",),
+    },
+    "study": {"runs draw independent trajectories from the bank": ("starts",)},
+    "check": {"it plays a few episodes as they are": ("end_on_truncation", "reseed", "num_envs")},
+}
+"""What functions do not take, by the reason."""

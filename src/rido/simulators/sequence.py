@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -22,7 +23,7 @@ from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import stack_alike
 from rido.simulators.base import Position, SimulationError
 from rido.simulators.components import ComponentReader
-from rido.simulators.generators import generator_states
+from rido.simulators.generators import generators, resets_with
 from rido.simulators.protocol import SlotError, check_observation, check_result, slot_error
 from rido.simulators.rollout import TIME_LIMIT
 
@@ -39,6 +40,10 @@ class SequentialRollout:
         spaces: Of its observations and actions.
         reader: What reads the components of rewards, if they have some.
         observing: Whether observations and actions are kept.
+
+    Attributes:
+        seen: All observations, one by one.
+        taken: All actions.
     """
 
     def __init__(
@@ -55,35 +60,41 @@ class SequentialRollout:
     ) -> None:
         self._env, self._policy, self._lengths, self._seeds = env, policy, lengths, seeds
         self._spaces = spaces
-        self._generator = np.random.default_rng(0) if policy.draws else None
-        self._states = generator_states(seeds) if policy.draws else []
+        self._generators = generators(seeds) if policy.draws else repeat(None)
         self._end_on_truncation, self._reader, self._observing = end_on_truncation, reader, observing
         self._rewards: Any = array("d") if reader is None else []
         self._counts: list[int] = []  # steps of the trajectories that are over
         self._ended: list[bool] = []
-        self._seen: list[Any] = []  # observations, if observing
-        self._taken: list[Any] = []  # actions
+        self.seen: list[Any] = []  # observations, if observing
+        self.taken: list[Any] = []  # actions
         self._row, self._first, self._begun = 0, 0, -1  # trajectory, its first reward, step that was begun last
 
-    def run(self, start: Callable[[int], Any]) -> None:
-        """Runs all trajectories; ``start`` resets the environment for one and returns its first observation."""
-        for row, length in enumerate(self._lengths.tolist()):
-            self._row, self._first, self._begun = row, len(self._rewards), -1
-            try:
-                observation = start(row)
-                self._begun = -2
-                self._ended.append(self._run_one(observation, length, self._actor(row)))
-            except SlotError as error:
-                self.check()
-                raise self.failure(error.reason) from error.__cause__
-            self._counts.append(len(self._rewards) - self._first)
+    def run(self, start: Callable[[int], Any], limit: int | None = None) -> None:
+        """Runs the trajectories.
+
+        Args:
+            start: Resets the environment for one and returns its first observation.
+            limit: As in :class:`rido.simulators.base.Request`.
+        """
+        with resets_with(self._seeds):
+            for row, (length, generator) in enumerate(zip(self._lengths.tolist(), self._generators, strict=False)):
+                if limit is not None and length > limit - len(self._rewards):
+                    break
+                self._row, self._first, self._begun = row, len(self._rewards), -1
+                try:
+                    observation = start(row)
+                    self._begun = -2
+                    self._ended.append(self._run_one(observation, length, self._actor(generator)))
+                except SlotError as error:
+                    self.check()
+                    raise self.failure(error.reason) from error.__cause__
+                self._counts.append(len(self._rewards) - self._first)
+        self._lengths = self._lengths[: len(self._counts)]
         self.check()
 
-    def _actor(self, row: int) -> Callable[[Any], Any]:
+    def _actor(self, generator: np.random.Generator | None) -> Callable[[Any], Any]:
         try:
-            if self._generator is not None:
-                self._generator.bit_generator.state = self._states[row]
-            return self._policy.begin(self._generator)
+            return self._policy.begin(generator)
         except (Exception, SystemExit) as error:
             raise SlotError(0, f"the policy raised {error!r}") from error
 
@@ -100,7 +111,7 @@ class SequentialRollout:
             if keeping:
                 before = _copy(observation)
                 if observing:
-                    self._seen.append(before)
+                    self.seen.append(before)
             try:
                 action = act(observation)
                 if action.__class__ is not known_action or (known_action is ndarray and action.shape != action_shape):
@@ -111,7 +122,7 @@ class SequentialRollout:
             except (Exception, SystemExit) as error:
                 raise SlotError(0, f"the policy raised {error!r}") from error
             if observing:
-                self._taken.append(np.array(action))
+                self.taken.append(np.array(action))
             self._begun = step
             try:
                 result = step_env(action)
@@ -141,7 +152,7 @@ class SequentialRollout:
                 if step + 1 < length:
                     raise SlotError(0, TIME_LIMIT.format(length))
         if observing:
-            self._seen.append(_copy(observation))
+            self.seen.append(_copy(observation))
         return ended
 
     def check(self) -> None:
@@ -171,16 +182,11 @@ class SequentialRollout:
             rewards = flat
         return Trajectories.of_checked(rewards, lengths.copy(), steps)
 
-    @property
-    def seen(self) -> list[Any]:
-        """All observations, one by one."""
-        return self._seen
-
     def observations(self) -> Any:
-        return stack_alike(self._seen)
+        return stack_alike(self.seen)
 
     def actions(self) -> NDArray[Any]:
-        return np.stack(self._taken)
+        return np.stack(self.taken)
 
     def position(self, before: int) -> Position:
         """Returns where the request is, after this many calls; may be called from another thread."""

@@ -76,10 +76,8 @@ def check_seeds(simulator: Simulator, entropy: int, *, sobol: bool) -> tuple[str
     return simulator.collect(Request(None, trajectory_seeds(entropy, 0, 2), points, wants="trial")).found.notes
 
 
-def refuse_without_points(simulator: Simulator, *, reseed: bool) -> None:
+def refuse_without_points(simulator: Simulator) -> None:
     """Raises if points cannot decide where trajectories start."""
-    if not reseed:
-        raise ValueError("starts='sobol' works only with reseed=True, not reseed=False")
     able = simulator.capabilities
     if not able.takes_points:
         raise ValueError(

@@ -12,22 +12,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Self
 
 import numpy as np
 
 from rido.core import checks
-from rido.core.allocation import fill
+from rido.core.allocation import fill, pool, tail_sums
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
-from rido.core.moments import union
+from rido.core.moments import Moments, union
+from rido.core.reward_moments import RewardMoments
+from rido.core.schedule import Schedule
 from rido.core.summaries import SummedMoments
+from rido.core.trajectories import Trajectories
 from rido.strategies.base import Strategy
-from rido.strategies.division import TEAMS, Counts, Division
+from rido.strategies.division import TEAMS, Counts, Division, affordable
 from rido.strategies.planning import Lesson, learn
 from rido.strategies.settings import AdaptiveSettings
+from rido.strategies.so_far import RewardsSoFar
 
 _ENDLESS = 1e18  # transitions, the most that is forecast
 LOCKSTEP_PILOT = 0.125
@@ -97,6 +101,8 @@ class Adaptive(Strategy):
     def _begin(self) -> None:
         self._lessons: list[Lesson] = []
         self._learned_rounds = 0  # after which the lessons were learned
+        self._so_far: RewardsSoFar | None = None
+        self._residuals: Sequence[Moments] = []
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
@@ -164,15 +170,18 @@ class Adaptive(Strategy):
     def _plan(self, left: int) -> list[Counts]:
         pilot = self._pilot_size()
         if self.spent == 0:
-            return self._pilot(pilot, left)
+            return self._pilot(pilot, left, self.horizon)
         # Early ends make a pilot cheaper, so that it may have more trajectories.
         missing = pilot * self.horizon - self.spent
         if missing > 0.3 * pilot * self.horizon and not self.lockstep:
-            return self._pilot(missing / float(self.moments.survival.sum()), left)
+            return self._pilot(missing / (mean := float(self.moments.survival.sum())), left, mean)
         if self.lockstep and left < self.settings.lockstep_unspent * self.budget:
             return []
         size = self._phase_size()
-        return [] if size == 0 else self._phase(size, left) or self._rest(left)
+        if size == 0:
+            return []
+        parts = self._phase(size, left) if left >= self.horizon else []
+        return parts if affordable(parts, left) else self._rest(left)
 
     def _pilot_size(self) -> float:
         """Returns how many trajectories the pilot has."""
@@ -202,16 +211,22 @@ class Adaptive(Strategy):
             return 0.0
         return max(min(size, self.forecast() - self.spent), self.horizon, self.lockstep * self.horizon)
 
-    def _pilot(self, trajectories: float, left: int) -> list[Counts]:
-        """Returns a pilot of about this many trajectories for all teams together."""
+    def _pilot(self, trajectories: float, left: int, price: float) -> list[Counts]:
+        """Returns a pilot for all teams together.
+
+        Args:
+            trajectories: about how many.
+            left: transitions that they may take.
+            price: transitions that a full-length trajectory is expected to take.
+        """
         teams = self.division.teams
         least = max(2 if teams == 1 and self.spent == 0 else 1, self.division.members if self.spent == 0 else 1)
-        count = max(least, min(round(trajectories / teams), left // (teams * self.horizon)))
+        count = max(least, min(round(trajectories / teams), int(left / (teams * price))))
         full = max(least * teams, min(self.settings.least_full, count * teams), teams * count // 2)
         if self.spent:  # early ends make full-length trajectories cheap
             full = teams * count
         parts = [self._pilot_part(count, (full + index) // teams) for index in range(teams)]
-        return parts if sum(int(part.sum()) for part in parts) <= left else self._rest(left)
+        return parts if np.sum(parts) * price / self.horizon <= left else self._rest(left)
 
     def _pilot_part(self, count: int, full: int) -> Counts:
         """Returns this many trajectories, some of them cut where the discount leaves little of their later half."""
@@ -234,28 +249,38 @@ class Adaptive(Strategy):
         """Returns trajectories that are expected to take ``size`` transitions, an equal share for each team.
 
         The share of a team is reckoned by its planned samples and the other teams' survival, never by the transitions
-        that its own trajectories took: what their early ends leave unspent benefits the others.
+        that its own trajectories took: what their early ends leave unspent benefits the others. They may exceed the
+        budget if no trajectory ends early; a device in lockstep, where many small rounds take long, gets no such plan.
         """
         parts: list[Counts] = []
         teams = self.division.teams
         for index, (counts, lesson) in enumerate(zip(self._team_counts(), self._learn(), strict=True)):
-            room = (left - int(sum(part.sum() for part in parts))) // (teams - index)
+            taken = np.ones(self.horizon) if self.lockstep else lesson.survival  # transitions that a sample takes
+            room = (left - int(sum(part @ taken for part in parts))) // (teams - index)
             full = float(lesson.survival.sum())
             target = self.budget / teams - float(counts @ lesson.survival)
             wanted = min(size / teams, target)
             part = np.zeros(self.horizon, dtype=np.int64)
             if lesson.truncates and target > 0:
-                part += min(self._lacking, room // self.horizon)
+                part += min(self._lacking, int(room / taken.sum()))
                 # The plan is for all that is left. Scaled down and rounded, its counts still never increase.
-                limit = room - int(part.sum())
-                plan = fill(lesson.weights, math.inf, counts + part, costs=lesson.costs, limit=limit, pooled=False)
+                best, rest = np.sqrt(pool(lesson.weights, lesson.costs)), room - float(part @ taken)
+                budget = rest * float(best @ lesson.costs) / float(best @ lesson.survival)  # with the price of resets
+                plan = fill(
+                    lesson.weights,
+                    math.inf if self.lockstep else budget,
+                    counts + part,
+                    costs=lesson.costs,
+                    limit=int(rest) if self.lockstep else None,
+                    pooled=False,
+                )
                 expected = float(plan @ lesson.survival)
                 if expected > wanted:
                     scaled = np.rint(plan * (wanted / expected)).astype(np.int64)
                     plan = scaled if scaled.any() else np.minimum(plan, 1)
-                part += _in_blocks(plan, self.settings.lockstep_steps) if self.lockstep else plan
+                part += plan
             elif target > full / 2:
-                part += min(max(1, round(wanted / full)), room // self.horizon)
+                part += min(max(1, round(wanted / full)), int(room / taken.sum()))
             parts.append(part)
         return parts if any(part.any() for part in parts) else []
 
@@ -288,33 +313,86 @@ class Adaptive(Strategy):
 
     def _learn(self) -> list[Lesson]:
         """Returns for each team what the other teams' trajectories tell."""
+        groups = self._learned()
         if self._learned_rounds < self.rounds:
-            division, groups, self._learned_rounds = self.division, self._learned(), self.rounds
-            self._lessons = [
-                learn(
-                    union(
-                        [union(team) for team in division.others(index, groups)], same_means=not division.cross_fitted
-                    ),
-                    reset_price=self.reset_price,
-                    gains=division.gains(index, groups),
-                    settings=self.settings,
-                )
-                for index in range(division.teams)
-            ]
-            least = math.inf if self._small else self.settings.lockstep_gain if self.lockstep else 1.0
-            self._lessons = [
-                replace(lesson, truncates=lesson.truncates and lesson.gain >= least) for lesson in self._lessons
-            ]
+            self._lessons = self._lessons_of(groups, same_means=not self.division.cross_fitted)
+            self._learned_rounds = self.rounds
         return self._lessons
 
+    def _lessons_of(self, groups: Sequence[Moments], *, same_means: bool) -> list[Lesson]:
+        division = self.division
+        lessons = [
+            learn(
+                union([union(team) for team in division.others(index, groups)], same_means=same_means),
+                reset_price=self.reset_price,
+                gains=division.gains(index, groups),
+                settings=self.settings,
+            )
+            for index in range(division.teams)
+        ]
+        least = math.inf if self._small else self.settings.lockstep_gain if self.lockstep else 1.0
+        return [replace(lesson, truncates=lesson.truncates and lesson.gain >= least) for lesson in lessons]
 
-def _in_blocks(counts: Counts, steps: int) -> Counts:
-    """Returns counts that are the same for all steps of a block, and no more in all.
+    def _learned(self) -> list[Moments]:
+        """Returns the moments of each group: of residuals where these promise less error, else of what was told."""
+        new = list(self._new)
+        groups = super()._learned()
+        if new and self.settings.so_far and self._predictable(groups):
+            self._predict(groups, new)
+        return list(self._residuals) or groups
 
-    Example:
-        >>> _in_blocks(np.array([8, 6, 5, 1, 1]), 2)
-        array([7, 7, 3, 3, 1])
-    """
-    firsts = np.arange(0, counts.size, steps)
-    sizes = np.diff(firsts, append=counts.size)
-    return np.repeat(np.add.reduceat(counts, firsts) // sizes, sizes)
+    def reward_moments(self) -> Moments:
+        self._learned()
+        return union(self._groups) if self._residuals else super().reward_moments()
+
+    def _predictable(self, groups: Sequence[Moments]) -> bool:
+        """Whether what is still to come can be predicted from the rewards so far: one number a step, told by teams."""
+        division = self.division
+        return (
+            self._signalled is False
+            and division.teams > 1
+            and not (division.replicated or self.lockstep)
+            and (self._so_far is not None or not division.cross_fitted)
+            and all(isinstance(group, RewardMoments) and group.components == 1 for group in groups)
+        )
+
+    def _predict(self, groups: Sequence[Moments], new: Sequence[tuple[Any, Any]]) -> None:
+        """Learns to predict, and chooses between rewards and residuals."""
+        if self._so_far is None:
+            self._so_far = RewardsSoFar(self.horizon, self.gamma, len(groups))
+        for batch, teams in new:
+            self._so_far.add(batch, teams)
+        self._residuals = []
+        if min(int(group.counts[-1]) for group in groups) >= 2:
+            residuals = self._so_far.moments()
+            plain = self._lessons_of(groups, same_means=True)
+            found = self._lessons_of(residuals, same_means=False)
+            left = [np.mean([1 / lesson.gain for lesson in lessons]) for lessons in (plain, found)]
+            chosen = left[1] < self.settings.so_far * left[0]
+            self._lessons, self._learned_rounds = found if chosen else plain, self.rounds
+            self._residuals = residuals if chosen else []
+        self.division = replace(self.division, cross_fitted=bool(self._residuals))
+
+    def variance_in(self, population: Trajectories) -> float:
+        """Returns the variance that the estimate would have if these full-length trajectories were all there are."""
+        teams = self._team_counts()
+        if not self._residuals or self._so_far is None:
+            signals = [population] * len(teams)
+        else:
+            signals = [self._so_far.residuals(population, found) for found in self._so_far.predictions()]
+        variances = []
+        for counts, signal in zip(teams, signals, strict=True):
+            moments = RewardMoments(self.horizon, gamma=self.gamma)
+            moments.update(signal)
+            variances.append(Schedule(counts).variance(moments.weights()))
+        return float(np.mean(variances)) / len(teams)
+
+    def explained(self) -> float:
+        """Returns the share of the variance of what was still to come that rewards so far explain; 0 where unused."""
+        if not self._residuals:
+            return 0.0
+        plain, found = (
+            tail_sums(union(parts, same_means=same).weights())[1:].clip(0).sum()
+            for parts, same in ((self._groups, True), (self._residuals, False))
+        )
+        return max(0.0, 1 - float(found / plain)) if plain > 0 else 0.0

@@ -207,12 +207,16 @@ class Strategy(ABC):
         They are more than :meth:`ask` returned where early ends may pay for them: then they are collected up to the
         last one that the budget pays for at its full length. Every beginning is a fair sample of the plan.
         """
+        if self._asked is None:
+            raise ValueError("planned needs a plan: call ask() first")
         if self._order is None:
-            total = np.sum(self._plan_left, axis=0)
-            lengths = Schedule(total).lengths
-            if total.sum() > self.budget - self.spent:
+            left, parts = self.budget - self.spent, self._plan_left
+            lengths = Schedule(np.sum(parts, axis=0)).lengths
+            if lengths.sum() > left:
                 lengths = in_fair_order(lengths)
-            self._order = lengths, self._groups_of(lengths, self._plan_left)
+            if lengths[0] > left:  # a shorter one is affordable
+                lengths, parts = self._asked.lengths, self._parts
+            self._order = lengths, self._groups_of(lengths, parts)
         return self._order
 
     def _groups_of(self, lengths: NDArray[np.int64], parts: Sequence[Counts]) -> NDArray[np.int64]:
@@ -307,8 +311,9 @@ class Strategy(ABC):
         return union(self._learned())
 
     def reward_moments(self) -> Moments:
-        """Returns the moments of the rewards, also where another signal was told."""
-        return self._moments_of(self._told) if self._signalled else self.moments
+        """Returns the moments of the rewards, also where another signal was told; trajectories as they came."""
+        known = self.division.groups == 1 and not self._signalled
+        return self.moments if known else self._moments_of(self._told)
 
     def estimate(self) -> Estimate:
         """Returns the estimate from everything told so far: the mean of the teams' own."""

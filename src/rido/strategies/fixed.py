@@ -1,5 +1,7 @@
 """Uniform, Robust and Oracle: strategies that do not depend on rewards."""
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -7,6 +9,8 @@ from rido.core import checks
 from rido.core.allocation import fill, hoeffding_weights
 from rido.core.schedule import Schedule
 from rido.strategies.base import Strategy
+
+_MORE = 1.1  # trajectories that are planned, over those that the budget is expected to pay for
 
 
 class Uniform(Strategy):
@@ -17,7 +21,12 @@ class Uniform(Strategy):
     """
 
     def _plan(self, left: int) -> Schedule | None:
-        return Schedule.uniform(self.horizon, left - left % self.horizon) if left >= self.horizon else None
+        if left < self.horizon:
+            return None
+        count = left // self.horizon
+        if self.spent < self.trajectories * self.horizon:  # early ends pay for more
+            count = math.ceil(_MORE * left * self.trajectories / self.spent)
+        return Schedule(np.full(self.horizon, count))
 
 
 class Oracle(Strategy):

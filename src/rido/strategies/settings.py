@@ -8,6 +8,8 @@ class AdaptiveSettings:
     """Constants of :class:`rido.Adaptive`. The defaults were measured; ``results/zoo.md`` has what each is worth.
 
     Attributes:
+        so_far: residuals of rewards so far are used where their plan leaves at most this share of the variance that the
+            rewards' own plan leaves; 0 for never.
         caution: standard errors that are added to the variance of what is still to come at each step.
         unseen: unseen events that plans allow for, each like those that make up the variance of the return.
         doubt: the same that the interval allows for, over those of plans.
@@ -30,13 +32,13 @@ class AdaptiveSettings:
         plenty: full-length trajectories from which on the weights are known well and phases grow longer.
         longer: a phase spends (n - plenty) / longer times what was spent, for n full-length trajectories.
         lockstep_gain: least gain of truncation on a device in lockstep, where it takes 1.1 to 1.5 times as long.
-        lockstep_steps: lengths are multiples of this there, because trajectories end and begin between blocks of steps.
         lockstep_unspent: share of the budget below which such a device stops: another phase would be all latency.
         least_freedom: degrees of freedom before ``until`` may stop a run.
         least_stop: trajectories before it may: an outcome of one in 17 is then unseen with less than 5%.
         miss_share: share of the 5% by which the interval may miss at each look with ``until``.
     """
 
+    so_far: float = 0.0
     caution: float = 0.75
     unseen: float = 0.5
     doubt: float = 1.0
@@ -56,7 +58,6 @@ class AdaptiveSettings:
     plenty: int = 200
     longer: float = 80.0
     lockstep_gain: float = 1.3
-    lockstep_steps: int = 4
     lockstep_unspent: float = 0.05
     least_freedom: float = 8.0
     least_stop: int = 50

@@ -17,7 +17,7 @@ from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
 from rido.simulators.base import Simulator, trajectory_seeds
-from rido.simulators.options import Options
+from rido.simulators.options import WITHOUT, Options
 from rido.strategies.names import STRATEGIES
 from rido.study.strategies import StrategyComparison, compare_strategies
 
@@ -95,7 +95,7 @@ class StudyOptions(Options, total=False):
     repetitions: Annotated[int, Option(100, rule=partial(checks.integer, least=2))]
 
 
-@takes(StudyOptions, without={"runs draw independent trajectories from the bank": ("starts",)})
+@takes(StudyOptions, without=WITHOUT["study"])
 def study(env: Any, policy: Any = None, *, gamma: float, **options: Unpack[StudyOptions]) -> Study:
     """Compares strategies by their errors in one environment.
 

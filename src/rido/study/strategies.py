@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
-from rido.core.allocation import allocate, fill
+from rido.core.allocation import allocate, fill, weight_terms
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.simulators.bank import BankSimulator
 from rido.strategies import Oracle, Strategy
 from rido.strategies.names import STRATEGIES
-from rido.study.zoo import weights as true_weights
 
 Array = NDArray[np.float64]
 
@@ -160,6 +159,17 @@ def compare_strategies(
         repetitions=repetitions,
         seed=seed,
     )
+
+
+def true_weights(rewards: Array, gamma: float) -> Array:
+    """Returns the weights f_t of a whole population of full-length trajectories (Theorem 3.2 of the paper).
+
+    >>> true_weights(np.array([[1.0, 0.0], [-1.0, 0.0]]), gamma=0.5)
+    array([1., 0.])
+    """
+    x = rewards * gamma ** np.arange(rewards.shape[1])
+    result: Array = weight_terms(x - x.mean(axis=0)).mean(axis=0)
+    return result
 
 
 class Bank(BankSimulator):

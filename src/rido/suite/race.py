@@ -24,7 +24,7 @@ from rido.suite.leaderboard import Leaderboard, Task
 
 _VALUES = 0.75  # share of the budget that is spent on the values of all policies, before the ranking
 _HEDGE = 0.1  # share of a round that is spent on equally many trajectories of all policies and tasks
-_PRIOR = 10.0  # full-length trajectories that the spread of the other policies in a task counts as
+_PRIOR = 10.0  # full-length trajectories that the spread of the other policies in a task is worth
 _RELEARN = 1.2  # a spread is learned anew when its trajectories have grown by this factor
 
 

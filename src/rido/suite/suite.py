@@ -20,7 +20,7 @@ from rido.policies.files import checkpoints
 from rido.policies.hub import pinned
 from rido.policies.resolve import is_path
 from rido.simulators.base import Simulator
-from rido.simulators.options import Options
+from rido.simulators.options import WITHOUT, Options
 from rido.suite.leaderboard import Leaderboard, Task
 from rido.suite.race import SuiteRace
 from rido.suite.task import OpenTask
@@ -106,14 +106,7 @@ class Suite:
                 raise ValueError(f"{key} of suite {path} must be a table of names, got {content[key]!r:.80}")
         return cls(**content, base=Path(path).parent)
 
-    @takes(
-        Options,
-        without={
-            "the suite says it": ("deterministic", "seed"),
-            "its tasks say it": ("horizon", "end_on_truncation", "env_kwargs"),
-            "the errors of scores are those of independent trajectories": ("starts",),
-        },
-    )
+    @takes(Options, without=WITHOUT["Suite.run"])
     def run(self, folder: str | Path | None = None, **options: Unpack[Options]) -> Leaderboard:
         """Evaluates all policies in all tasks.
 

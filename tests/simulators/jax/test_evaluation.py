@@ -145,16 +145,16 @@ def test_a_critic_can_be_fitted():
 
 def test_a_run_that_was_interrupted_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
     whole = rido.evaluate(LQG, budget=3000, seed=2, run=tmp_path / "whole.rido", **SETTINGS)
-    calls, rollout = [], JaxSimulator.rollout
+    calls, collect = [], JaxSimulator.collect
 
     def interrupted(self, *request):
         calls.append(request)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return rollout(self, *request)
+        return collect(self, *request)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(JaxSimulator, "rollout", interrupted)
+        patch.setattr(JaxSimulator, "collect", interrupted)
         rido.evaluate(LQG, budget=3000, seed=2, run=tmp_path / "broken.rido", **SETTINGS)
     resumed = rido.evaluate(LQG, budget=3000, seed=2, run=tmp_path / "broken.rido", **SETTINGS)
     assert resumed.value == whole.value and resumed.schedule == whole.schedule

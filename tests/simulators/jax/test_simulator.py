@@ -392,16 +392,16 @@ def test_tiles_hold_every_trajectory_once(planned, trajectories):
     assert following >= planned[0]
 
 
-@given(counts.filter(lambda planned: planned[0] > 0))
-def test_each_reward_has_its_own_place(planned):
+@given(counts.filter(lambda planned: planned[0] > 0), st.sampled_from([1, 32, 500]))
+def test_each_reward_has_its_own_place(planned, group):
     planned = -(-planned // 50)
     lengths = lengths_of(planned, np.arange(planned[0]))
-    length, place = programs.places(jnp.asarray(planned, jnp.int32), jnp.arange(planned[0], dtype=jnp.int32))
+    length, place = programs.places(jnp.asarray(planned, jnp.int32), jnp.arange(planned[0], dtype=jnp.int32), group)
     np.testing.assert_array_equal(length, lengths)
     t = np.arange(planned.size)
-    cells = (np.asarray(place)[:, None] + programs.TOGETHER * t)[t < lengths[:, None]]
+    cells = (np.asarray(place)[:, None] + group * t)[t < lengths[:, None]]
     assert np.unique(cells).size == cells.size == planned.sum()
-    assert cells.max() < programs.TOGETHER * (-(-planned // programs.TOGETHER)).sum()
+    assert cells.max() < group * (-(-planned // group)).sum()
 
 
 def test_the_number_of_slots_weighs_latency_against_idle_slots():
@@ -457,3 +457,14 @@ def test_what_cannot_be_is_refused_in_one_line():
     with pytest.raises(ValueError, match="env_kwargs works only with the id of a built-in environment"):
         adapt(LQG, {"noise": "deviation"})
     assert JaxSimulator("rido/LQG-v0", horizon=5, env_kwargs={"noise": "deviation"}, num_envs=100).num_envs == 100
+
+
+@pytest.mark.parametrize("group", [32, 4096])
+def test_no_reward_is_lost_where_trajectories_fill_their_room(group, monkeypatch):
+    """One trajectory more than a group, so that the room for the last group is the last that there is."""
+    monkeypatch.setattr(programs, "_CELLS", 1024)
+    monkeypatch.setattr(Device, "group", group)
+    simulator = JaxSimulator(MORTAL, stay, horizon=HORIZON)
+    for count in (25, 33, 103, 410):  # of rooms for 1,024, 4,096 and 16,384 rewards
+        batch = simulator.rollout(np.full(count, HORIZON), trajectory_seeds(0, 0, count))
+        np.testing.assert_array_equal(batch.rewards.sum(axis=1), batch.steps)

@@ -14,8 +14,9 @@ from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.base import Position
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel import pool
-from rido.simulators.parallel.pool import PoolSimulator, WorkerError, split
+from rido.simulators.parallel.pool import PoolSimulator, WorkerError
 from rido.simulators.parallel.worker import Gone, Heartbeat, RemoteSimulator
+from rido.simulators.requests import split
 from traps import assert_same, zeros
 
 LENGTHS = np.random.default_rng(3).integers(1, 41, 70)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rido.core.trajectories import Trajectories, count_reached, positions, starts_of
 from rido.simulators.base import Batch, Request, SimulationError
 from rido.simulators.jax.device import room
-from rido.simulators.jax.programs import TOGETHER, Record
+from rido.simulators.jax.programs import Record
 from rido.simulators.jax.seeds import split_seeds
 
 _LEAST_SEEDS = 1024  # that all lanes together take, so that few sizes are compiled
@@ -44,20 +44,21 @@ class Dealt:
         points = None if self._points is None else _single(self._points)[rows]
         return split_seeds(self._seeds)[rows], planned.astype(np.int32), points
 
-    def take(self, record: Record, lanes: slice) -> Batch:
+    def take(self, record: Record, lanes: slice, group: int) -> Batch:
         """Returns the trajectories in the order in which they were asked for.
 
         Args:
             record: what trajectories returned, on the host.
             lanes: those to which they were dealt out.
+            group: as in :class:`rido.simulators.jax.device.Device`.
         """
         lengths, number = self._lengths, lanes.stop - lanes.start
         lane, index = np.divmod(np.argsort(self.order), number)[::-1]
         rewards, ends = np.asarray(record.numbers[0])[lanes], np.asarray(record.ends)[lanes]
         steps = np.minimum(ends[lane, index], lengths)
         if number not in self._cells:
-            first = lane * rewards.shape[1] + self._places(number)[lane, index]
-            self._cells[number] = np.repeat(first, lengths) + TOGETHER * positions(lengths)
+            first = lane * rewards.shape[1] + self._places(number, group)[lane, index]
+            self._cells[number] = np.repeat(first, lengths) + group * positions(lengths)
         flat: NDArray[np.float64] = rewards.reshape(-1)[self._cells[number]].astype(np.float64)
         if not np.isfinite(flat).all():
             cell, firsts = int(np.argmin(np.isfinite(flat))), starts_of(lengths)
@@ -77,13 +78,13 @@ class Dealt:
         observations = None if record.first is None else jax.tree.map(lay_out, record.first, record.seen)
         return Batch(trajectories, observations, ends[lane, index] <= lengths)
 
-    def _places(self, lanes: int) -> NDArray[np.int64]:
+    def _places(self, lanes: int, group: int) -> NDArray[np.int64]:
         """Returns the places of the first rewards of the trajectories of each lane, as :func:`places` does."""
         found = np.zeros((lanes, -(-self.order.size // lanes)), dtype=np.int64)
         for turn in range(lanes):
             own = self._lengths[self.order[turn::lanes]]
-            groups = TOGETHER * starts_of(own[::TOGETHER])
-            found[turn, : own.size] = np.repeat(groups, TOGETHER)[: own.size] + np.arange(own.size) % TOGETHER
+            groups = group * starts_of(own[::group])
+            found[turn, : own.size] = np.repeat(groups, group)[: own.size] + np.arange(own.size) % group
         return found
 
 

@@ -26,7 +26,8 @@ _LANE_SPACING = 2  # numbers of slots of a lane are these powers: all policies o
 _LEAST = 16  # latency over the fewest slots that are worth a program
 _BLOCKS = 16  # blocks of steps in a trajectory of full length, on a CPU
 _NARROW = 65536  # slots below which a GPU is not busy, and blocks are long
-_NARROW_STEPS, _WIDE_STEPS = 64, 8  # steps of a block at most, on a GPU
+_NARROW_STEPS, _WIDE_STEPS = 64, 4  # steps of a block at most, on a GPU
+_SLOTS_PER_GROUP, _GROUPS = 128, (32, 4096)  # slots over trajectories of a group, and how many these are
 _ROOM = 4  # memory is allocated for a least number times a power of this, so that few sizes are compiled
 
 
@@ -51,6 +52,11 @@ class Device:
     blocks: int | None = None
     in_time_of_one: int = 0
     lanes: int = 1
+
+    @property
+    def group(self) -> int:
+        """Trajectories whose rewards of a step are side by side in memory, as slots write them."""
+        return min(max(self.width // _SLOTS_PER_GROUP, _GROUPS[0]), _GROUPS[1])
 
     @staticmethod
     def default(num_envs: int | None) -> Device:

@@ -16,9 +16,6 @@ from rido.simulators.jax.seeds import keys_of, make_seeds
 Tree = Any
 
 NEVER = np.int32(np.iinfo(np.int32).max)
-TOGETHER = 32
-"""Trajectories whose rewards of a step are side by side in memory, as slots write them."""
-
 _LEAST_DIMENSIONS = 64  # numbers that an environment's reset_from gets; those that a point has not are pseudo-random
 _FREE = 32  # slots are filled again when one of this many is free
 _CELLS = 1 << 18  # rewards that there is room for at least, in all lanes together
@@ -99,7 +96,9 @@ class Programs:
         self._env, self._policy, self._critic = env, policy, critic
         self.channels = 1 if critic is None else 2
         self.start = jax.jit(self._start, static_argnames="slots")
-        self._run = jax.jit(self._run_blocks, static_argnames=("steps", "filling"), donate_argnames=("slots", "record"))
+        self._run = jax.jit(
+            self._run_blocks, static_argnames=("steps", "filling", "group"), donate_argnames=("slots", "record")
+        )
         self._shapes: Slots | None = None
 
     def roll_out(self, device: Device, task: RolloutTask, *, observing: bool = False, total: int = 0) -> Record:
@@ -116,15 +115,14 @@ class Programs:
         shapes = self._slot(task)
         size = _bytes(shapes)
         sizes = device.slots(planned, size, -(-total // horizon))
-        least = (
-            _CELLS // lanes if not observing else min(_CELLS, _OBSERVED_BYTES // _bytes(shapes.observations)) // lanes
-        )
-        cells = room(max(int(planned.sum()), total), 1 << max(10, least.bit_length() - 1))
-        trajectories = max(cells // _PER_TRAJECTORY, room(int(planned[0]), 1024))
+        least = min(_CELLS, _OBSERVED_BYTES // _bytes(shapes.observations)) if observing else _CELLS
+        needed = device.group * int((-(-planned // device.group)).sum())
+        cells = room(max(needed, total), 1 << max(10, (least // lanes).bit_length() - 1))
+        trajectories = max(cells // _PER_TRAJECTORY, room(int(planned[0]), 256))
         record = _empty(shapes.observations if observing else None, lanes, cells, trajectories, self.channels)
         slots = jax.tree.map(lambda one: jnp.zeros((lanes, sizes[0], *one.shape), one.dtype), shapes)
         for width, fewer in itertools.pairwise((*sizes, 0)):
-            settings = dict(steps=device.steps(width, horizon, size), filling=width == sizes[0])
+            settings = dict(steps=device.steps(width, horizon, size), filling=width == sizes[0], group=device.group)
             slots, record = self._run(task, slots, record, np.int32(fewer), **settings)
             slots = _take_running(slots, fewer) if fewer else slots
         return record
@@ -142,7 +140,7 @@ class Programs:
         begun: Slots = jax.vmap(lambda task: self._begin(task, index), in_axes=(_AXES,))(task)
         return begun
 
-    def _begin(self, task: RolloutTask, index: jax.Array) -> Slots:
+    def _begin(self, task: RolloutTask, index: jax.Array, group: int = 1) -> Slots:
         """Starts the trajectories of these numbers in a lane."""
         seeds = make_seeds(task.seeds, index) if task.seeds.ndim == 1 else task.seeds.at[index].get(mode="clip")
         # Step t draws from the key folded with t, so the horizon itself is free for the reset.
@@ -155,12 +153,12 @@ class Programs:
             others = jax.vmap(lambda key: jax.random.uniform(key, (missing,), dtype=jnp.float32))(reset_keys)
             numbers = jnp.concatenate([task.points.at[index].get(mode="clip"), others], axis=1)
             states, observations = jax.vmap(self._env.reset_from)(numbers)
-        length, place = places(task.planned, index)
+        length, place = places(task.planned, index, group)
         taken = jnp.zeros_like(index)
         values = self._value(task, observations, taken)
         return Slots(index, length, taken, taken > 0, place, seeds, states, observations, values)
 
-    def _fill(self, task: RolloutTask, slots: Slots, following: jax.Array) -> tuple[Slots, jax.Array]:
+    def _fill(self, task: RolloutTask, slots: Slots, following: jax.Array, *, group: int) -> tuple[Slots, jax.Array]:
         """Starts the next trajectories in the free slots of a lane; returns them and the number of the next one."""
         free = ~slots.running
         number = following + jnp.cumsum(free, dtype=jnp.int32) - 1
@@ -170,11 +168,19 @@ class Programs:
         def chosen(new: jax.Array, old: jax.Array) -> jax.Array:
             return jnp.where(filled.reshape(filled.shape + (1,) * (new.ndim - 1)), new, old.astype(new.dtype))
 
-        started = jax.tree.map(chosen, self._begin(task, number), slots)
+        started = jax.tree.map(chosen, self._begin(task, number, group), slots)
         return started, following + jnp.sum(filled, dtype=jnp.int32)
 
     def _run_blocks(
-        self, task: RolloutTask, slots: Slots, record: Record, until: jax.Array, *, steps: int, filling: bool
+        self,
+        task: RolloutTask,
+        slots: Slots,
+        record: Record,
+        until: jax.Array,
+        *,
+        steps: int,
+        filling: bool,
+        group: int,
     ) -> tuple[Slots, Record]:
         """Takes blocks of steps until no trajectory waits and no lane has more than ``until`` that run.
 
@@ -185,11 +191,12 @@ class Programs:
             until: trajectories of a lane.
             steps: steps of a block.
             filling: whether slots that are free start the next trajectories.
+            group: as in :class:`Device`.
         """
         count = task.planned[:, 0]
         enough = jnp.maximum(slots.number.shape[1] * jnp.sum(count > 0) // _FREE, 1)
-        advance = jax.vmap(functools.partial(self._advance, steps=steps), in_axes=(_AXES, 0, 0))
-        fill = jax.vmap(self._fill, in_axes=(_AXES, 0, 0))
+        advance = jax.vmap(functools.partial(self._advance, steps=steps, group=group), in_axes=(_AXES, 0, 0))
+        fill = jax.vmap(functools.partial(self._fill, group=group), in_axes=(_AXES, 0, 0))
 
         def goes_on(slots: Slots, following: jax.Array) -> jax.Array:
             return jnp.any(following < count) | jnp.any(jnp.sum(slots.running, axis=1) > until)
@@ -218,14 +225,16 @@ class Programs:
         slots, record, _ = jax.lax.while_loop(lambda carry: goes_on(carry[0], carry[2]), filled, given)
         return slots, record
 
-    def _advance(self, task: RolloutTask, before: Slots, record: Record, *, steps: int) -> tuple[Slots, Record]:
+    def _advance(
+        self, task: RolloutTask, before: Slots, record: Record, *, steps: int, group: int
+    ) -> tuple[Slots, Record]:
         """Takes some steps in all slots of a lane, and records them. What is put beyond the end of an array is lost."""
         observing = record.first is not None
         after, (numbers, seen) = jax.lax.scan(
             lambda slots, _: self._step(task, slots, observing), before, None, length=steps
         )
         t = before.taken + jnp.arange(steps, dtype=jnp.int32)[:, None]
-        place = jnp.where(t < after.taken, before.place + TOGETHER * t, NEVER)
+        place = jnp.where(t < after.taken, before.place + group * t, NEVER)
         new = jnp.where((before.taken == 0) & (before.length > 0), before.number, NEVER)
 
         def put(array: jax.Array, where: jax.Array, what: jax.Array) -> jax.Array:
@@ -278,16 +287,22 @@ class Programs:
         return jnp.where(to_go > 0, values.reshape(taken.shape).astype(jnp.float32), 0.0)
 
 
-def places(planned: jax.Array, index: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns the planned lengths of trajectories by their numbers, and the places of their first rewards."""
+def places(planned: jax.Array, index: jax.Array, group: int) -> tuple[jax.Array, jax.Array]:
+    """Returns the planned lengths of trajectories by their numbers, and the places of their first rewards.
+
+    Args:
+        planned: how many trajectories take each step.
+        index: numbers of trajectories, the longest first.
+        group: as in :class:`Device`.
+    """
 
     def lengths(planned: jax.Array, index: jax.Array) -> jax.Array:
         return jnp.searchsorted(-planned, -index, method="scan_unrolled").astype(jnp.int32)
 
-    groups, group = (planned + TOGETHER - 1) // TOGETHER, index // TOGETHER
+    groups, own = (planned + group - 1) // group, index // group
     later = jnp.cumsum(jnp.append(groups, 0)[::-1], dtype=jnp.int32)[::-1]  # samples of groups from each step on
-    longest = lengths(groups, group)
-    return lengths(planned, index), TOGETHER * (group * longest + later[longest]) + index % TOGETHER
+    longest = lengths(groups, own)
+    return lengths(planned, index), group * (own * longest + later[longest]) + index % group
 
 
 @functools.partial(jax.jit, static_argnames="slots")

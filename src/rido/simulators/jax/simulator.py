@@ -42,7 +42,7 @@ from rido.simulators.jax.together import Together
 from rido.simulators.requests import checked
 
 _LEAST_STARTS = 64  # that are made in one go, so that few sizes are compiled
-_MOST_TRANSITIONS = 1 << 28  # transitions that run in one go: their rewards take 1 to 2 GiB of the device's memory
+_MOST_TRANSITIONS = 7 << 25  # transitions that run in one go: with gaps their rewards take 1 to 2 GiB of memory
 
 
 class JaxPolicy:

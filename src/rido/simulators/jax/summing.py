@@ -12,7 +12,7 @@ from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.simulators.base import Summarised
 from rido.simulators.jax.device import Counts, Device, lengths_of
-from rido.simulators.jax.programs import TOGETHER, Programs, RolloutTask, places, zeros
+from rido.simulators.jax.programs import Programs, RolloutTask, places, zeros
 
 _TILE_CELLS = 1 << 24  # of a tile that holds many trajectories
 _LEAST_COLUMNS = 1024
@@ -56,7 +56,7 @@ def sum_on_device(
     for first, rows, columns in tiles(schedule.counts, total // horizon or schedule.trajectories):
         centring = np.bool_(before is None and first == 0)
         given = (tables, numbers, record.ends[0], task.planned[0], np.int32(first), centring)
-        tables = _compiled_add()(*given, rows=rows, columns=columns)
+        tables = _compiled_add()(*given, rows=rows, columns=columns, group=device.group)
     found: Any = jax.device_get(tables)
     summaries = [
         Summary(
@@ -100,7 +100,9 @@ def tiles(planned: Counts, trajectories: int) -> Iterator[tuple[int, int, int]]:
 @functools.cache
 def _compiled_add() -> Any:
     options = _GPU_OPTIONS if jax.default_backend() == "gpu" else None
-    return jax.jit(_add, static_argnames=("rows", "columns"), donate_argnames="tables", compiler_options=options)
+    return jax.jit(
+        _add, static_argnames=("rows", "columns", "group"), donate_argnames="tables", compiler_options=options
+    )
 
 
 @jax.jit
@@ -121,13 +123,14 @@ def _add(
     *,
     rows: int,
     columns: int,
+    group: int,
 ) -> Tables:
     """Adds the sums over a tile, with the means of its own numbers as the centre if ``centring``."""
     width = min(columns, _PART)
     index = first + jnp.arange(columns, dtype=jnp.int32).reshape(-1, 1, width)
     t = jnp.arange(rows, dtype=jnp.int32)[:, None]
-    length, place = places(planned, index)
-    mask, cells = t < length, place + TOGETHER * t
+    length, place = places(planned, index, group)
+    mask, cells = t < length, place + group * t
     tile = jnp.stack([array.at[cells].get(mode="clip") for array in numbers])
     due = planned[:rows] - first  # trajectories of the tile that are planned to take each step, or more
     means = jnp.sum(jnp.where(mask, tile, 0.0), axis=(1, 3)) / jnp.maximum(jnp.minimum(due, columns), 1)

@@ -71,7 +71,7 @@ class Together:
 
         def found(place: int) -> Batch | Exception:
             try:
-                return dealt.take(record, slice(place * number, (place + 1) * number))
+                return dealt.take(record, slice(place * number, (place + 1) * number), self._device.group)
             except Exception as error:  # it is raised when this policy acts
                 return error
 

@@ -33,7 +33,7 @@ from rido.simulators.parallel import sources
 from rido.simulators.parallel.serialization import deserialize, packages_in, serialize
 from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
 from rido.simulators.rehearsal import WORKERS_COPY, WORKERS_REMEMBER, Rehearsal
-from rido.simulators.requests import checked, join, part_of
+from rido.simulators.requests import checked, join, part_of, split
 
 _CHUNKS_PER_WORKER = 2  # one that runs and one that waits, so that a worker is never idle
 _LEAST_START_SECONDS = 60.0  # importing torch from a cold disk takes that long
@@ -386,32 +386,3 @@ class PoolSimulator(Simulator):
 
 def _first_of(seeds: Sequence[int]) -> str:
     return ", ".join([*map(str, seeds[:3]), *(["..."] if len(seeds) > 3 else [])])
-
-
-def split(costs: NDArray[np.int64], workers: int, num_envs: int) -> list[NDArray[np.intp]]:
-    """Cuts a request into chunks of decreasing size, costly rows first, so that all workers finish together.
-
-    A chunk has half of a worker's fair share of the remaining cost. It has at least a quarter as many rows as a worker
-    has environments, because few rows cost about as much as many where they are vectorised, and at most twice as many,
-    which limits the loss with a worker.
-
-    Args:
-        costs: of each row.
-        workers: number of workers.
-        num_envs: rows that a worker runs side by side.
-
-    Example:
-        >>> split(np.array([1, 9, 5, 3]), 2, 2)
-        [array([1]), array([2]), array([3]), array([0])]
-    """
-    order = np.argsort(-costs, kind="stable")
-    spent = np.cumsum(costs[order])
-    least = min(max(num_envs // 4, 1), -(-costs.size // workers))
-    chunks, first = [], 0
-    while first < order.size:
-        before = spent[first - 1] if first else 0
-        share = before + (spent[-1] - before) / (2 * workers)
-        last = int(np.clip(np.searchsorted(spent, share), first + least, first + 2 * num_envs))
-        chunks.append(order[first:last])
-        first = last
-    return chunks

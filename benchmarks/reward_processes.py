@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.allocation import Array, weight_terms
-
-__all__ = ["HELD_OUT", "ZOO", "Process", "random_process", "weights"]
+from rido.core.allocation import Array
 
 Steps = NDArray[np.int64]
 Draw = Callable[[np.random.Generator, int, int], Array | tuple[Array, Steps]]
@@ -48,17 +46,6 @@ class Process:
         """Draws n full-length trajectories: rewards ``(n, horizon)`` and the steps ``(n,)`` until each one ended."""
         drawn = self.draw(rng, n, self.horizon)
         return drawn if isinstance(drawn, tuple) else (drawn, np.full(n, self.horizon))
-
-
-def weights(rewards: Array, gamma: float) -> Array:
-    """Returns the weights f_t of a whole population of full-length trajectories (Theorem 3.2 of the paper).
-
-    >>> weights(np.array([[1.0, 0.0], [-1.0, 0.0]]), gamma=0.5)
-    array([1., 0.])
-    """
-    x = rewards * gamma ** np.arange(rewards.shape[1])
-    result: Array = weight_terms(x - x.mean(axis=0)).mean(axis=0)
-    return result
 
 
 def autoregression(rng: np.random.Generator, n: int, horizon: int, rho: float) -> Array:
