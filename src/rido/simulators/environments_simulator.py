@@ -1,4 +1,4 @@
-"""Trajectories from sub-environments, in sequence or many side by side, each of its own length."""
+"""Trajectories from sub-environments, in sequence or many side by side, of different lengths."""
 
 from __future__ import annotations
 
