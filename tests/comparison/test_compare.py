@@ -50,6 +50,14 @@ def test_the_number_of_environments_and_workers_does_not_change_a_bit(result):
     json.dumps(numbers(result), allow_nan=False)
 
 
+def test_policies_that_follow_the_seed_have_no_notes_and_the_leader_is_behind_nobody(result):
+    assert result.notes == ()
+    leader, *others = result.to_dict()["policies"]
+    assert leader["name"] == result.ranking[0] and "behind" not in leader
+    for row in others:
+        assert row["behind"] == result.difference(result.ranking[0], row["name"]).value
+
+
 def test_trajectories_are_those_of_evaluate(result):
     """A policy's trajectories have the seeds that evaluate() gives them, so that its value is in reach of its own."""
     alone = rido.evaluate(ENV, POLICIES["left"], **SETTINGS)

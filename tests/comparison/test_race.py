@@ -129,6 +129,16 @@ def test_no_pair_is_cut_before_the_eighth():
     assert (planned(7, [1.0, *np.zeros(19)]) == 20).all() and (planned(8, [1.0, *np.zeros(19)]) < 20).any()
 
 
+def test_the_last_transitions_may_be_cut_too():
+    """As many as one full-length pair has, where only the first of 20 steps varies."""
+    moments = RewardMoments(20, gamma=1.0)
+    rows = np.zeros((30, 20))
+    rows[:, 0] = np.random.default_rng(0).normal(size=30)
+    moments.update(Trajectories(rows, np.full(30, 20)))
+    assert next_round(moments, 20, 20).counts[0] > 1
+    assert next_round(moments, 20, 19) is None
+
+
 def test_no_pair_is_cut_for_a_small_gain():
     """Variances that fall linearly from 1 + d to 1 - d leave d^2 / 12 of the variance to gain, about."""
     assert (planned(4000, np.linspace(1.6, 0.4, 20)) == 20).all()

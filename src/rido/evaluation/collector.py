@@ -14,7 +14,7 @@ from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.components import Components
 from rido.evaluation.progress import Progress
-from rido.evaluation.source import RESET_REPLICATES, Joined, Live, Resumed, Source, Wanted, collect
+from rido.evaluation.source import RESET_REPLICATES, Live, Resumed, Source, Wanted, collect
 from rido.predictors.base import Critic
 from rido.predictors.features import FeatureExtractor, Sample
 from rido.predictors.learning import Learner
@@ -187,7 +187,7 @@ class Collector:
         extractor: FeatureExtractor | None = None,
     ) -> tuple[Trajectories, list[Piece]]:
         """Returns trajectories, and what else their pieces hold."""
-        started, edges, joined = time.perf_counter(), self._reward_range, Joined(int(lengths.sum()))
+        started, edges, joined = time.perf_counter(), self._reward_range, _Joined(int(lengths.sum()))
         wanted = Wanted(self.round, self.trajectories, lengths, groups, self.critic, extractor, room)
         check = None if edges is None else partial(check_rewards, reward_range=edges)
         pieces = []
@@ -206,3 +206,32 @@ class Collector:
         self.trajectories += trajectories
         self.transitions += transitions
         self.seconds += seconds
+
+
+class _Joined:
+    """Trajectories whose pieces are copied to their place when they come, so that no reward is kept twice.
+
+    Args:
+        size: rewards of all of them.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._filled = size, 0
+        self._flat: NDArray[np.float64] = np.zeros(0)
+        self._shapes: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+
+    def add(self, batch: Trajectories) -> None:
+        """Takes in the next ones."""
+        end = self._filled + len(batch.flat)
+        if not self._filled:
+            whole = end == self._size
+            self._flat = batch.flat if whole else np.empty((self._size, *batch.flat.shape[1:]), batch.flat.dtype)
+        if self._flat is not batch.flat:
+            self._flat[self._filled : end] = batch.flat
+        self._filled = end
+        self._shapes.append((batch.lengths, batch.steps))
+
+    def trajectories(self) -> Trajectories:
+        """Returns all of them."""
+        lengths, steps = (np.concatenate(parts) for parts in zip(*self._shapes, strict=True))
+        return Trajectories.of_checked(self._flat[: self._filled], lengths, steps)

@@ -398,32 +398,3 @@ def collect(
         bar.advance(batch.transitions)
         request = request.after(batch)
         yield piece
-
-
-class Joined:
-    """Trajectories whose pieces are copied to their place when they come, so that no reward is kept twice.
-
-    Args:
-        size: rewards of all of them.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size, self._filled = size, 0
-        self._flat: NDArray[np.float64] = np.zeros(0)
-        self._shapes: list[tuple[Counts, Counts]] = []
-
-    def add(self, batch: Trajectories) -> None:
-        """Takes in the next ones."""
-        end = self._filled + len(batch.flat)
-        if not self._filled:
-            whole = end == self._size
-            self._flat = batch.flat if whole else np.empty((self._size, *batch.flat.shape[1:]), batch.flat.dtype)
-        if self._flat is not batch.flat:
-            self._flat[self._filled : end] = batch.flat
-        self._filled = end
-        self._shapes.append((batch.lengths, batch.steps))
-
-    def trajectories(self) -> Trajectories:
-        """Returns all of them."""
-        lengths, steps = (np.concatenate(parts) for parts in zip(*self._shapes, strict=True))
-        return Trajectories.of_checked(self._flat[: self._filled], lengths, steps)

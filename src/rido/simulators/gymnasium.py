@@ -1,4 +1,4 @@
-"""Trajectories from Gymnasium environments, many side by side, each of its own length."""
+"""Trajectories from Gymnasium environments, many side by side, of different lengths."""
 
 from __future__ import annotations
 
