@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class AdaptiveSettings:
-    """Constants of :class:`rido.Adaptive`. The defaults were measured; ``results/zoo.md`` has what each is worth.
+    """Constants of :class:`rido.Adaptive`. The defaults were measured, see ``results/zoo.md``.
 
     Attributes:
         so_far: residuals of rewards so far are used where their plan leaves at most this share of the variance that the
