@@ -11,7 +11,7 @@ from pathlib import Path
 import cvxpy as cp
 import numpy as np
 
-from rido import RewardMoments, Rido, Trajectories, allocate
+from rido import Adaptive, RewardMoments, Rido, Trajectories, Uniform, allocate
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from test_allocation import rounding_gaps
@@ -68,6 +68,25 @@ def planning_seconds(horizon, budget, batch):
     return seconds + time.perf_counter() - start, rounds
 
 
+def overhead(make):
+    """Seconds of asking, telling and estimating over a million transitions, rewards from an array."""
+    strategy, spent = make(horizon=500, budget=1_000_000, gamma=0.99), 0.0
+    rewards = np.random.default_rng(0).normal(size=(2000, 500))
+    while True:
+        start = time.process_time()
+        schedule = strategy.ask()
+        spent += time.process_time() - start
+        if schedule is None:
+            break
+        batch = Trajectories(rewards[np.arange(schedule.trajectories) % 2000], schedule.lengths)
+        start = time.process_time()
+        strategy.tell(batch)
+        spent += time.process_time() - start
+    start = time.process_time()
+    strategy.estimate().interval()
+    return spent + time.process_time() - start, strategy.rounds
+
+
 def long_horizon_row():
     horizon, transitions = 10_000, 1_000_000
     rng = np.random.default_rng(0)
@@ -93,6 +112,11 @@ def main():
     for horizon, budget, batch in ((500, 4000, 1000), (500, 8000, 1000), (500, 8000, 2000)):
         seconds, rounds = min(planning_seconds(horizon, budget, batch) for _ in range(5))
         print(f"| {horizon} | {budget:,} | {batch:,} | {rounds} | {seconds * 1e3:.1f} ms |")
+    print("\nAsking, telling and estimating, a million transitions, T = 500, gamma 0.99:\n")
+    print("| strategy | rounds | microseconds a transition |\n|---|---|---|")
+    for make in (Uniform, Adaptive):
+        seconds, rounds = min(overhead(make) for _ in range(3))
+        print(f"| {make.__name__.lower()} | {rounds} | {seconds:.3f} |")
     print("\nMoments and one allocation for a long horizon, and the most memory they took:\n")
     print("| T | transitions | time | memory |\n|---|---|---|---|")
     print(long_horizon_row())

@@ -408,9 +408,9 @@ def page(cells, agents, gammas, multiples):
             parts.append("\n".join(summary_rows(cells, members, gammas, multiples)))
             parts.append("Variance (coverage) of the default at gamma, budget:")
             parts.append("\n".join(detail_rows(cells, members, gammas, multiples)))
-    ablated = [name for name in agents if name in TUNING]
-    parts.append("## What each mechanism is worth, on the agents for tuning")
-    parts.append("\n".join(ablation_rows(cells, ablated)))
+    if any(strategy.startswith("without") for *_, strategy in cells):
+        parts.append("## What each mechanism is worth, on the agents for tuning")
+        parts.append("\n".join(ablation_rows(cells, [name for name in agents if name in TUNING])))
     return paragraphs(*parts) + "\n"
 
 

@@ -167,7 +167,6 @@ class TestPartsWithMeansOfTheirOwn:
         np.testing.assert_allclose(apart.weights(), alike.weights(), rtol=1e-9)
         np.testing.assert_allclose(apart.weights_by_fold(3), alike.weights_by_fold(3), rtol=1e-9)
         np.testing.assert_allclose(apart.variances, alike.variances, rtol=1e-9)
-        assert apart.largest_deviation == pytest.approx(alike.largest_deviation)
         assert union(self.moments(100.0)).weights()[0] > 100 * apart.weights()[0]
 
     def test_their_weights_are_pooled_covariances(self):
@@ -187,14 +186,6 @@ class TestPartsWithMeansOfTheirOwn:
     def test_as_few_full_length_trajectories_as_parts_count_as_alike(self):
         pieces = [moments_of(Trajectories([[x, 2 * x]], [2]), horizon=2) for x in (1.0, 3.0)]
         np.testing.assert_array_equal(union(pieces, same_means=False).weights(), union(pieces).weights())
-
-
-def test_the_largest_deviation_is_that_of_a_full_length_tail():
-    batch = random_batch(12, 5, 30)
-    moments = moments_of(batch, horizon=5)
-    full = (batch.rewards[batch.lengths == 5] - moments.means) * 0.9 ** np.arange(5)
-    expected = max(abs(row[h:].sum()) for row in full for h in range(5))
-    assert moments.largest_deviation == pytest.approx(expected)
 
 
 def test_contributions_are_sums_over_the_planned_steps():

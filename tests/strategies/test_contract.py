@@ -3,11 +3,28 @@
 import numpy as np
 import pytest
 
+import rido
 from helpers import run
 from processes import autoregressive, first_step
 from rido import Adaptive, Oracle, Rido, Robust, Trajectories, Uniform
 
+
+class Patient(Uniform):
+    """A strategy of a user's own: trajectories by twenty, until the interval is narrow enough."""
+
+    accepts = frozenset({"until"})
+
+    def __init__(self, *, until=None, **settings):
+        super().__init__(until=until, **settings)
+        self.until = until
+
+    def _plan(self, left):
+        done = self.until is not None and self.spent and self.estimate().half_width() <= self.until
+        return None if done else super()._plan(min(left, 20 * self.horizon))
+
+
 STRATEGIES = {
+    "a user's own": Patient,
     "uniform": Uniform,
     "robust": Robust,
     "oracle": lambda **settings: Oracle(weights=np.linspace(2, -0.1, settings["horizon"]), **settings),
@@ -106,3 +123,31 @@ def test_calls_out_of_order_and_wrong_lengths_are_named(make):
 def test_bad_settings_are_named(make, settings, message):
     with pytest.raises(ValueError, match=message):
         make(**settings)
+
+
+def test_evaluate_gives_until_to_a_users_own_strategy():
+    wide, narrow = (
+        rido.evaluate("rido/LQG-v0", strategy=Patient(), until=until, budget=20_000, gamma=0.9, horizon=20, seed=1)
+        for until in (400.0, 250.0)
+    )
+    assert wide.estimate.half_width() <= 400 and narrow.estimate.half_width() <= 250
+    assert 400 <= wide.transitions < narrow.transitions < 20_000
+    with pytest.raises(ValueError, match=r"until works only with .*, not 'robust'"):
+        rido.evaluate("rido/LQG-v0", strategy="robust", until=1.0, budget=1000, gamma=0.9, horizon=20)
+
+
+@pytest.mark.parametrize("name", ["uniform", "adaptive"])
+def test_a_plan_goes_on_as_long_as_early_ends_pay_for_it(name):
+    """The first trajectories of the whole plan, up to the last affordable one; then another plan is made."""
+    strategy, rng = STRATEGIES[name](horizon=20, budget=2000, gamma=1.0), np.random.default_rng(0)
+    plans = 0
+    while strategy.ask() is not None:
+        lengths, groups = strategy.planned
+        assert groups.size == lengths.size and set(groups.tolist()) <= set(range(strategy.division.groups))
+        steps, left = np.minimum(rng.geometric(0.3, lengths.size), lengths), 2000 - strategy.spent
+        before = np.cumsum(steps) - steps
+        count = int(np.argmin(np.append(before + lengths <= left, False)))
+        assert count >= strategy.ask().trajectories or (lengths < 20).any()
+        strategy.tell(Trajectories(np.ones((count, 20)), lengths[:count], steps[:count]))
+        plans += 1
+    assert 1980 < strategy.spent <= 2000 and plans < 12

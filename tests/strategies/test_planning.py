@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helpers import run
-from processes import first_step
+from processes import autoregressive, first_step
 from rido import Adaptive, RewardMoments, Trajectories, Uniform
 from rido.strategies import adaptive
 from rido.strategies.planning import learn
@@ -125,6 +125,24 @@ def test_few_survivors_have_before_them_what_varies_as_much_as_before():
     assert found.unseen[30] == pytest.approx(scale[30], rel=0.02)
     bare = lesson(rewards, steps, gamma=gamma)
     assert not bare.unseen.any() and bare.weights[30:].sum() < 0.25 * found.weights[30:].sum()
+
+
+def test_a_team_is_planned_from_the_other_teams_alone():
+    """Its own rewards change the plans of the others, and not its own."""
+    asked = []
+    for spread in (0.1, 10.0):
+        strategy = Adaptive(horizon=100, budget=4000, gamma=0.9)
+        strategy.ask()
+        lengths, teams = strategy.planned
+        rewards = autoregressive(np.random.default_rng(0), lengths.size, 100)
+        first = teams == 0
+        assert first.any() and not first.all()
+        rewards[first, 20:] *= spread
+        strategy.tell(Trajectories(rewards, lengths))
+        strategy.ask()
+        asked.append(strategy.parts)
+    (own, *others), (again, *changed) = asked
+    assert len(others) == 2 and own == again and all(a != b for a, b in zip(others, changed, strict=True))
 
 
 def test_plans_are_made_once_however_early_trajectories_end(monkeypatch):

@@ -6,7 +6,11 @@ twice its covariances with the rewards after it. A trajectory that reaches step 
 it, so ``n_t`` never increases. Everything here chooses such ``n_t`` for given weights and a given budget.
 """
 
+import functools
+import importlib.util
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,10 +80,28 @@ def pool(weights: Array, costs: Array) -> Array:
     This is the antitonic regression of ``weights / costs`` with weights ``costs``. Its blocks are the steps
     that share one count in the optimal schedule, whatever the budget.
     """
-    from scipy.optimize import isotonic_regression  # slow to import
+    pooled, prices = (weights / costs)[::-1].copy(), np.array(costs[::-1], dtype=np.float64)
+    found: Array = _pava()(pooled, prices, np.full(pooled.size + 1, -1, dtype=np.intp))[0]
+    return np.maximum(found[::-1], 0.0)
 
-    pooled: Array = isotonic_regression(weights / costs, weights=costs, increasing=False).x
-    return np.maximum(pooled, 0.0)
+
+@functools.cache
+def _pava() -> Any:
+    """Returns SciPy's pool-adjacent-violators algorithm, without the rest of ``scipy.optimize``.
+
+    That takes longer to import than a short call of :func:`rido.evaluate` takes for everything else.
+    """
+    spec = importlib.util.find_spec("scipy")
+    folders = (spec.submodule_search_locations or []) if spec is not None else []
+    for file in (found for folder in folders for found in Path(folder, "optimize").glob("_pava_pybind*")):
+        alone = importlib.util.spec_from_file_location("scipy.optimize._pava_pybind", file)
+        if alone is not None and alone.loader is not None:
+            module = importlib.util.module_from_spec(alone)
+            alone.loader.exec_module(module)
+            return module.pava
+    from scipy.optimize._isotonic import pava
+
+    return pava
 
 
 def tie_negative_tail(weights: ArrayLike) -> Array:

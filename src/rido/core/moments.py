@@ -158,11 +158,6 @@ class Moments(ABC):
         """Returns the sum over the components of rewards, if they have several; else the values as they are."""
         return values
 
-    @property
-    @abstractmethod
-    def largest_deviation(self) -> float:
-        """Largest deviation of ``sum_{u>=t} gamma^u R_u`` from its mean, over all t and full-length trajectories."""
-
     @abstractmethod
     def contributions(self, coefficients: Array, centre: Array) -> "Contributions":
         """Returns sums over the contributions of trajectories to the error of ``sum_t coefficients[t] sum_i R_it``.

@@ -1,6 +1,5 @@
 """RewardMoments: the moments of rewards of which all are kept."""
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Literal, Self
 
@@ -179,13 +178,6 @@ class RewardMoments(Moments):
             weights[:, :width] += members @ self.over_components(terms)
             first += count
         return weights
-
-    @property
-    def largest_deviation(self) -> float:
-        tails = tail_sums((self.full_length - self.means[..., None, :]) * self.discounts)
-        if tails.ndim == 2:
-            return float(np.abs(tails).max(initial=0.0))
-        return math.sqrt(float(self.over_components(tails**2).max(initial=0.0)))
 
     @property
     def components(self) -> int:

@@ -76,12 +76,10 @@ class SummedMoments(Moments):
     """
 
     _total: Summary | None = None
-    _weights: Array | None = None
 
     def update(self, summary: Summary) -> None:
         if not (size := math.sqrt(np.abs(summary.products).max(initial=0.0))) < checks.LARGEST:
             raise checks.beyond("rewards", size)
-        self._weights = None
         self._total = summary if self._total is None else self._total + summary
         self._planned, self._taken = self._total.planned, self._total.taken
 
@@ -118,19 +116,7 @@ class SummedMoments(Moments):
         return np.maximum(squares, 0), later
 
     def weights_by_fold(self, folds: int) -> Array:
-        return np.tile(self._paired_weights / folds, (folds, 1))
-
-    @property
-    def largest_deviation(self) -> float:
-        """Three standard deviations of ``sum_{u>=t} gamma^u R_u``, at the t where they are largest."""
-        return 3 * float(np.sqrt(max(tail_sums(self._paired_weights).max(), 0.0)))
-
-    @property
-    def _paired_weights(self) -> Array:
-        """The weights, for which large tables are multiplied once."""
-        if self._weights is None:
-            self._weights = self.weights()
-        return self._weights
+        return np.tile(self.weights() / folds, (folds, 1))
 
     def contributions(self, coefficients: Array, centre: Array) -> Contributions:
         """Returns the variance of all contributions as that of full-length trajectories."""

@@ -288,23 +288,6 @@ def refuse_memory(simulator: Simulator, name: str) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Position:
-    """Where a simulator is in a request, for the error that says what a stuck one waits for.
-
-    Attributes:
-        calls: steps and resets so far. As long as it grows, the simulator is not stuck.
-        calling: what was called last.
-        trajectory: its index in the request.
-        step: its time step.
-    """
-
-    calls: int
-    calling: Literal["reset", "policy", "step"]
-    trajectory: int
-    step: int
-
-
 def close(simulator: Any) -> tuple[str, ...]:
     """Closes a simulator. Returns a warning if that fails, which is no reason to lose what was collected."""
     try:

@@ -22,7 +22,6 @@ from rido.simulators.base import (
     Capabilities,
     Found,
     Points,
-    Position,
     Request,
     SimulationError,
     Simulator,
@@ -30,7 +29,7 @@ from rido.simulators.base import (
 from rido.simulators.environments import Environments, SingleEnvironments, Slots
 from rido.simulators.memory import as_batched, first_observations, memory_notes, remembers
 from rido.simulators.points import PointGenerator, ResetDraws
-from rido.simulators.protocol import SlotError
+from rido.simulators.protocol import Position, SlotError
 from rido.simulators.rehearsal import (
     ROWS_COPY,
     Rehearsal,

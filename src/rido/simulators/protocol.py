@@ -1,6 +1,7 @@
 """What ``reset`` and ``step`` of an environment must return, and the error of one slot where they do not."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -21,6 +22,23 @@ class SlotError(Exception):
     def __init__(self, slot: int, reason: str) -> None:
         super().__init__(reason)
         self.slot, self.reason = slot, reason
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a simulator is in a request, for the error that says what a stuck one waits for.
+
+    Attributes:
+        calls: steps and resets so far. As long as it grows, the simulator is not stuck.
+        calling: what was called last.
+        trajectory: its index in the request.
+        step: its time step.
+    """
+
+    calls: int
+    calling: Literal["reset", "policy", "step"]
+    trajectory: int
+    step: int
 
 
 class RefusedError(Exception):

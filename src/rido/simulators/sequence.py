@@ -21,10 +21,10 @@ from rido.policies.actions import one_action
 from rido.policies.base import Policy
 from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import stack_alike
-from rido.simulators.base import Position, SimulationError
+from rido.simulators.base import SimulationError
 from rido.simulators.components import ComponentReader
 from rido.simulators.generators import generators, resets_with
-from rido.simulators.protocol import SlotError, check_observation, check_result, slot_error
+from rido.simulators.protocol import Position, SlotError, check_observation, check_result, slot_error
 from rido.simulators.rollout import TIME_LIMIT
 
 

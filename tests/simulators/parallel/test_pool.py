@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from environments import Faulty, Mortal
 from rido.simulators import SimulationError, trajectory_seeds
-from rido.simulators.base import Position
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel import pool
 from rido.simulators.parallel.pool import PoolSimulator, WorkerError
 from rido.simulators.parallel.worker import Gone, Heartbeat, RemoteSimulator
+from rido.simulators.protocol import Position
 from rido.simulators.requests import split
 from traps import assert_same, zeros
 

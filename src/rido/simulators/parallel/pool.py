@@ -21,7 +21,6 @@ from rido.simulators.base import (
     Capabilities,
     Found,
     PolicyInfo,
-    Position,
     Request,
     SimulationError,
     Simulator,
@@ -32,6 +31,7 @@ from rido.simulators.options import SimulatorOptions
 from rido.simulators.parallel import sources
 from rido.simulators.parallel.serialization import deserialize, packages_in, serialize
 from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
+from rido.simulators.protocol import Position
 from rido.simulators.rehearsal import WORKERS_COPY, WORKERS_REMEMBER, Rehearsal
 from rido.simulators.requests import checked, join, part_of, split
 

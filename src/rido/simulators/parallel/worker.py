@@ -12,10 +12,11 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.simulators.base import Found, Position, Request, SimulationError
+from rido.simulators.base import Found, Request, SimulationError
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel import sources
 from rido.simulators.parallel.serialization import deserialize, packages_in
+from rido.simulators.protocol import Position
 from rido.simulators.rehearsal import Rehearsal
 
 
