@@ -103,17 +103,20 @@ class Device:
             trajectories: as in :meth:`ladder`.
         """
         latency, running = self.latency[size >= _HEAVY], planned[planned > 0]
+        ladder = self.ladder(size, trajectories)
+        if trajectories:  # two sizes serve all requests of an evaluation, so that the next policy compiles nothing
+            ladder = ladder[:2]
 
         def fewer(slots: int) -> int:
             tail = slots // self.narrowing
-            return tail if tail >= self._least(size) else 0
+            return tail if tail >= self._least(size) and not (trajectories and slots < ladder[0]) else 0
 
         def cost(slots: int) -> float:
             waves, rest = np.divmod(running, slots)
             last = np.where(rest > fewer(slots), slots, fewer(slots))
             return float(np.sum(waves * (latency + slots) + (rest > 0) * (latency + last)))
 
-        slots = min(reversed(self.ladder(size, trajectories)), key=cost)
+        slots = min(reversed(ladder), key=cost)
         return (slots, fewer(slots)) if fewer(slots) else (slots,)
 
     def steps(self, slots: int, horizon: int, size: int) -> int:

@@ -96,9 +96,7 @@ class Programs:
         self._env, self._policy, self._critic = env, policy, critic
         self.channels = 1 if critic is None else 2
         self.start = jax.jit(self._start, static_argnames="slots")
-        self._run = jax.jit(
-            self._run_blocks, static_argnames=("steps", "filling", "group"), donate_argnames=("slots", "record")
-        )
+        self._run = jax.jit(self._run_blocks, static_argnames=("steps", "group"), donate_argnames=("slots", "record"))
         self._shapes: Slots | None = None
 
     def roll_out(self, device: Device, task: RolloutTask, *, observing: bool = False, total: int = 0) -> Record:
@@ -120,10 +118,14 @@ class Programs:
         cells = room(max(needed, total), 1 << max(10, (least // lanes).bit_length() - 1))
         trajectories = max(cells // _PER_TRAJECTORY, room(int(planned[0]), 256))
         record = _empty(shapes.observations if observing else None, lanes, cells, trajectories, self.channels)
-        slots = jax.tree.map(lambda one: jnp.zeros((lanes, sizes[0], *one.shape), one.dtype), shapes)
+        leaves, tree = jax.tree.flatten(shapes)
+        kinds = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+        blank, *_ = [_blank(lanes, number, kinds) for number in sizes]  # another request may begin with any of these
+        slots = jax.tree.unflatten(tree, blank)
         for width, fewer in itertools.pairwise((*sizes, 0)):
-            settings = dict(steps=device.steps(width, horizon, size), filling=width == sizes[0], group=device.group)
-            slots, record = self._run(task, slots, record, np.int32(fewer), **settings)
+            settings = dict(steps=device.steps(width, horizon, size), group=device.group)
+            following = np.asarray(task.planned)[:, 0] * np.int32(width < sizes[0])
+            slots, record = self._run(task, slots, record, following, np.int32(fewer), **settings)
             slots = _take_running(slots, fewer) if fewer else slots
         return record
 
@@ -176,21 +178,21 @@ class Programs:
         task: RolloutTask,
         slots: Slots,
         record: Record,
+        following: jax.Array,
         until: jax.Array,
         *,
         steps: int,
-        filling: bool,
         group: int,
     ) -> tuple[Slots, Record]:
         """Takes blocks of steps until no trajectory waits and no lane has more than ``until`` that run.
 
         Args:
             task: what is asked for.
-            slots: their trajectories; none has one yet if they are to be filled.
+            slots: their trajectories.
             record: what trajectories returned.
+            following: number of the next trajectory of each lane; 0 where no slot has one yet.
             until: trajectories of a lane.
             steps: steps of a block.
-            filling: whether slots that are free start the next trajectories.
             group: as in :class:`Device`.
         """
         count = task.planned[:, 0]
@@ -219,9 +221,7 @@ class Programs:
             slots, following = fill(task, slots, following)
             return *advanced(slots, record, following), following
 
-        if not filling:
-            return advanced(slots, record, count)
-        given = slots, record, jnp.zeros_like(count)
+        given = slots, record, following
         slots, record, _ = jax.lax.while_loop(lambda carry: goes_on(carry[0], carry[2]), filled, given)
         return slots, record
 
@@ -313,6 +313,12 @@ def _take_running(state: Slots, slots: int) -> Slots:
     free = jnp.arange(slots) >= jnp.sum(state.running)
     taken: Slots = jax.tree.map(lambda array: array[order], state)
     return taken._replace(number=jnp.where(free, NEVER, taken.number), length=jnp.where(free, 0, taken.length))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _blank(lanes: int, slots: int, kinds: tuple[Any, ...]) -> list[jax.Array]:
+    """Returns the arrays of slots without trajectories."""
+    return [jnp.zeros((lanes, slots, *shape), dtype) for shape, dtype in kinds]
 
 
 def _empty(observation: Tree, lanes: int, cells: int, trajectories: int, channels: int) -> Record:
