@@ -127,7 +127,7 @@ SIMULATORS = {
 }
 MORTAL = ("factory", "environment", "SyncVectorEnv", "AsyncVectorEnv", "workers", "Ray")
 """Ways to run one and the same environment."""
-REWARDS_ONLY = ("bank", "documented: rollout", "documented for contributors")
+REWARDS_ONLY = ("documented: rollout", "documented for contributors")
 """Simulators that show no observations."""
 LENGTHS = np.array([3, 40, 1, 17, 40, 8, 8, 2, 25, 1, 33])
 SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
