@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rido.paper.domains import BankSource, rewards_of
-from rido.paper.errors import mean_counts, mean_square, run_rido, short
+from rido.paper.errors import mean_counts, mean_square, short
+from rido.paper.many import many_rido
 from rido.study.strategies import Bank
 
 BETAS = (1.0, 1.1, 5.0, 10.0, 20.0, 100.0, 1000.0)
@@ -27,7 +28,7 @@ def ablate(source: BankSource, budget: int, beta: float, batch: int, runs: int) 
     rewards, _ = rewards_of(source)
     bank = Bank(rewards, gamma=1.0)
     seed = zlib.crc32(f"{source.domain.name} {budget}".encode())
-    values, counts = run_rido(bank, runs, seed, budget=budget, batch=batch, beta=beta)
+    values, counts = many_rido(rewards, budget=budget, gamma=1.0, batch=batch, beta=beta, runs=runs, seed=seed)
     variances = np.sum(bank.weights / counts, axis=1)
     return {
         **mean_square(values - bank.truth),

@@ -55,16 +55,6 @@ def errors_of_strategies(source: BankSource, gamma: float, budget: int, runs: in
     }
 
 
-def run_rido(bank: Bank, runs: int, seed: int, **settings: Any) -> tuple[Array, NDArray[np.int64]]:
-    """Runs the paper's Algorithm 1 many times on a bank; returns the value of each run and its samples of each step."""
-    estimates = []
-    for run in range(runs):
-        strategy = Rido(horizon=bank.horizon, gamma=bank.gamma, **settings)
-        bank.run(strategy, np.random.default_rng([seed, run]))
-        estimates.append(strategy.estimate())
-    return np.array([each.value for each in estimates]), np.array([each.schedule.counts for each in estimates])
-
-
 def evaluate_with_critic(source: BankSource, gamma: float, budget: int, runs: int) -> dict[str, Any]:
     """Runs the adaptive strategy with a critic many times: on LQG the true value function, elsewhere "auto"."""
     import rido

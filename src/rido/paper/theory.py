@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 
 from rido.core.schedule import Schedule
 from rido.paper.domains import BankSource, rewards_of
-from rido.paper.errors import mean_square, run_rido, short
+from rido.paper.errors import mean_square, short
+from rido.paper.many import many_rido
 from rido.study.strategies import Bank, true_weights
 
 Array = NDArray[np.float64]
@@ -60,9 +62,12 @@ def regret(process: str, budget: int, robustness: str, runs: int) -> dict[str, A
         runs: number of runs, at most 100.
     """
     bank = Bank(PROCESSES[process](np.random.default_rng(0), _ROWS), gamma=1.0)
-    beta = 1.0 if robustness == "1" else "theory"
+    rounds = math.ceil(budget / BATCH)
+    beta = 1.0 if robustness == "1" else 6 * (HORIZON + HORIZON**2) * budget * rounds / DELTA
     seed = zlib.crc32(f"{process} {budget} {robustness}".encode())
-    values, counts = run_rido(bank, min(runs, _MOST_RUNS), seed, budget=budget, batch=BATCH, beta=beta, delta=DELTA)
+    values, counts = many_rido(
+        bank.rewards, budget=budget, gamma=1.0, batch=BATCH, beta=beta, runs=min(runs, _MOST_RUNS), seed=seed
+    )
     optimal = bank.best_schedule(budget).variance(bank.weights)
     negative = float(-bank.weights[bank.weights < 0].sum())
     ratios = np.sum(bank.weights / counts, axis=1) / optimal
@@ -81,10 +86,11 @@ def predetermined(horizon: int, runs: int) -> dict[str, Any]:
     weights = np.eye(horizon)[0]
     budget = BUDGET_PER_STEP * horizon
     optimal = Schedule.optimal(weights, budget).variance(weights)
-    rewards = np.zeros((_ROWS, horizon))
-    rewards[:, 0] = np.random.default_rng(0).random(_ROWS)
-    bank = Bank(rewards, gamma=1.0)
-    _, counts = run_rido(bank, min(runs, _MOST_RUNS), horizon, budget=budget, batch=2 * horizon)
+    bank = np.zeros((_ROWS, horizon))
+    bank[:, 0] = np.random.default_rng(0).random(_ROWS)
+    _, counts = many_rido(
+        bank, budget=budget, gamma=1.0, batch=2 * horizon, beta=1.0, runs=min(runs, _MOST_RUNS), seed=horizon
+    )
     return {
         "uniform": Schedule.uniform(horizon, budget).variance(weights) / optimal,
         "robust": [
