@@ -189,7 +189,7 @@ def recorder():
         def collect(self, request):
             batch = super().collect(request)
             if len(batch.trajectories):
-                log.append((list(request.seeds), batch.trajectories))
+                log.append((list(request.seeds)[: len(batch.trajectories)], batch.trajectories))
             return batch
 
     return Recorder, log

@@ -232,6 +232,19 @@ def test_a_trial_finds_nothing_where_seeds_decide(simulator):
         assert found.notes == () and found.workers[0] >= 1
 
 
+def test_a_limit_leaves_the_first_trajectories_that_it_pays_for(simulator):
+    if not simulator.capabilities.limits:
+        pytest.skip("it heeds no limit")
+    whole = simulator.rollout(LENGTHS, SEEDS)
+    for limit in (3, 43, 60, 10_000):
+        found = simulator.collect(Request(LENGTHS, SEEDS, limit=limit)).trajectories
+        count = len(found)
+        assert_same_rows(simulator, rows(found), rows(whole)[:count])
+        np.testing.assert_array_equal(found.lengths, LENGTHS[:count])
+        assert found.transitions <= limit and count >= np.searchsorted(LENGTHS.cumsum(), limit, side="right")
+    assert count == LENGTHS.size
+
+
 def test_sums_are_those_of_the_rewards(simulator):
     if not simulator.capabilities.summarises:
         pytest.skip("it returns rewards only")
