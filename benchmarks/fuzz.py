@@ -385,15 +385,11 @@ def targets() -> dict[str, Target]:
             lambda kind=kind: {"trajectories": full(kind(**sized))},
         )
         found[f"{name}.variance"] = Target(_of(partial(spent, kind), "variance"), lambda: {"weights": [4.0, 3, 2, 1]})
-        found[f"{name}.dealt"] = Target(
-            _of(lambda kind=kind: asked(kind(**sized)), "dealt"),
-            lambda kind=kind: {"lengths": kind(**sized).ask().lengths},
-        )
         found[f"{name}.divide"] = Target(
             _of(lambda kind=kind: kind(**{**sized, "budget": 200}), "divide"), dict, ("replicated", "cross_fitted")
         )
-        found[f"{name}.serve"] = Target(
-            _of(lambda kind=kind: kind(**sized), "serve"), lambda: {"metric": None}, ("leading",)
+        found[f"{name}.set_objective"] = Target(
+            _of(lambda kind=kind: kind(**sized), "set_objective"), lambda: {"metric": None}, ("leading",)
         )
         found[f"{name}.guaranteed_interval"] = Target(
             _of(partial(spent, kind), "guaranteed_interval"), lambda: {"reward_range": (-9, 9)}, ("confidence",)

@@ -14,6 +14,7 @@ import rido
 from rido.evaluation import loop
 from rido.predictors.base import agent_critic, signal_of_values
 from rido.predictors.features import FeatureExtractor, Sample
+from rido.predictors.learning import Learner
 from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 
@@ -43,16 +44,15 @@ def planned_variance(env, agent, arguments, *, horizon, gamma, size, **settings)
     """
     learners, strategies = [], []
 
-    def keep_learner(*given):
-        learners.append(make_learner(*given))
+    def keep_learner(*given, **settings):
+        learners.append(Learner(*given, **settings))
         return learners[-1]
 
     def keep_strategy(**given):
         strategies.append(rido.Adaptive(**given))
         return strategies[-1]
 
-    make_learner = loop.make_learner
-    with patch.object(loop, "make_learner", keep_learner):
+    with patch.object(loop, "Learner", keep_learner):
         result = rido.evaluate(
             env,
             agent,

@@ -189,6 +189,7 @@ def recorder():
         def collect(self, request):
             batch = super().collect(request)
             if len(batch.trajectories):
+                # A round ends where the budget does, perhaps before all that was asked for.
                 log.append((list(request.seeds)[: len(batch.trajectories)], batch.trajectories))
             return batch
 

@@ -244,6 +244,14 @@ class TestGradient:
         with pytest.raises(ValueError, match="policy must be an agent of PPO, A2C or TRPO"):
             rido.gradient("Pendulum-v1", sb3.TD3("MlpPolicy", "Pendulum-v1", device="cpu", buffer_size=1), **asked)
 
+    @pytest.mark.parametrize("baseline", [None, "step"])
+    @pytest.mark.parametrize("strategy", ["adaptive", "uniform", "robust", "rido"])
+    def test_early_ends_pay_for_more_trajectories(self, torch, strategy, baseline):
+        asked = dict(gamma=0.95, horizon=60, budget=1500, strategy=strategy, baseline=baseline)
+        for seed in range(3):
+            found = rido.gradient("CartPole-v1", torch_policy(torch), **asked, seed=seed)
+            assert 1500 - 60 < found.transitions <= 1500 and found.trajectories > 1500 / 60
+
 
 class TestRefusals:
     def refused(self, match, policy, env="CartPole-v1", **settings):

@@ -125,6 +125,12 @@ SIMULATORS = {
     "documented: collect": documented("docs/simulator.md", "ObservedWalk"),
     "documented for contributors": documented("docs/contributing.md", "Walk"),
 }
+MORTAL = ("factory", "environment", "SyncVectorEnv", "AsyncVectorEnv", "workers", "Ray")
+"""Ways to run one and the same environment."""
+REWARDS_ONLY = ("documented: rollout", "documented for contributors")
+"""Simulators that show no observations."""
+UNLIMITED = ("workers", "Ray", "EnvPool", "JAX", "torch", "bank", "documented: collect", *REWARDS_ONLY)
+"""Simulators that heed no limit."""
 LENGTHS = np.array([3, 40, 1, 17, 40, 8, 8, 2, 25, 1, 33])
 SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
 
@@ -184,10 +190,8 @@ def test_other_seeds_give_other_trajectories(simulator):
     assert not np.array_equal(one.flat, other.flat) or not np.array_equal(one.steps, other.steps)
 
 
-def test_what_runs_the_same_environment_gives_the_bits_of_the_plain_loop(simulator, request):
-    way = request.node.callspec.params["simulator"]
-    if way not in ("factory", "environment", "SyncVectorEnv", "AsyncVectorEnv", "workers", "Ray"):
-        pytest.skip("it runs other environments")
+@pytest.mark.parametrize("simulator", MORTAL, indirect=True)
+def test_what_runs_the_same_environment_gives_the_bits_of_the_plain_loop(simulator):
     plain = GymnasiumSimulator(Mortal, alone, horizon=40, num_envs=1)
     assert plain.policy.in_sequence
     for wants in ("rewards", "observations"):
@@ -198,10 +202,9 @@ def test_what_runs_the_same_environment_gives_the_bits_of_the_plain_loop(simulat
     np.testing.assert_array_equal(ours.terminated, theirs.terminated)
 
 
+@pytest.mark.parametrize("simulator", [name for name in SIMULATORS if name not in REWARDS_ONLY], indirect=True)
 def test_observations_are_those_of_the_same_trajectories(simulator):
     able = simulator.capabilities
-    if not able.observes:
-        pytest.skip("it shows no observations")
     seen, plain = simulator.observe(LENGTHS, SEEDS), simulator.rollout(LENGTHS, SEEDS)
     assert_same_rows(simulator, rows(seen.trajectories), rows(plain))
     steps = plain.steps
@@ -211,6 +214,12 @@ def test_observations_are_those_of_the_same_trajectories(simulator):
         assert len(seen.actions) == steps.sum()
     firsts = np.cumsum(steps + 1) - steps - 1
     np.testing.assert_allclose(simulator.starts(SEEDS), np.asarray(seen.observations)[firsts], rtol=1e-6)
+
+
+def test_what_a_simulator_can_do_is_tried(simulator, request):
+    name, able = request.node.callspec.params["simulator"], simulator.capabilities
+    assert (able.observes, able.summarises) == (name not in REWARDS_ONLY, name == "JAX")
+    assert able.limits == (name not in UNLIMITED)
 
 
 def test_points_decide_where_trajectories_start(simulator):
@@ -232,9 +241,8 @@ def test_a_trial_finds_nothing_where_seeds_decide(simulator):
         assert found.notes == () and found.workers[0] >= 1
 
 
+@pytest.mark.parametrize("simulator", [name for name in SIMULATORS if name not in UNLIMITED], indirect=True)
 def test_a_limit_leaves_the_first_trajectories_that_it_pays_for(simulator):
-    if not simulator.capabilities.limits:
-        pytest.skip("it heeds no limit")
     whole = simulator.rollout(LENGTHS, SEEDS)
     for limit in (3, 43, 60, 10_000):
         found = simulator.collect(Request(LENGTHS, SEEDS, limit=limit)).trajectories
@@ -245,9 +253,8 @@ def test_a_limit_leaves_the_first_trajectories_that_it_pays_for(simulator):
     assert count == LENGTHS.size
 
 
+@pytest.mark.parametrize("simulator", ["JAX"], indirect=True)
 def test_sums_are_those_of_the_rewards(simulator):
-    if not simulator.capabilities.summarises:
-        pytest.skip("it returns rewards only")
     schedule, seeds = Schedule(np.linspace(30, 10, 40).astype(int)), Seeds(11, 0, 30)
     sums = simulator.collect(Request(schedule, seeds, wants="sums")).sums.rewards
     plain = simulator.rollout(schedule.lengths, list(seeds))
@@ -262,9 +269,8 @@ def test_whoever_overrides_what_nothing_calls_is_told():
                 return super().rollout(lengths, seeds)
 
 
-def test_bad_requests_are_named(simulator, request):
-    if request.node.callspec.params["simulator"].startswith("documented"):
-        pytest.skip("rido asks it for nothing that is wrong")
+@pytest.mark.parametrize("simulator", [name for name in SIMULATORS if "documented" not in name], indirect=True)
+def test_bad_requests_are_named(simulator):
     with pytest.raises(ValueError, match="lengths must be from 1 to the horizon 40, got 41 to 41"):
         simulator.rollout(np.array([41]), [1])
     with pytest.raises(ValueError, match=r"seeds must be an integer for each of 2 trajectories, got \[1\]"):

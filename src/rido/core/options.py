@@ -69,7 +69,7 @@ def declared(kind: Any) -> dict[str, tuple[Any, Option]]:
     found: dict[str, tuple[Any, Option]] = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         hint = get_args(hint)[0] if get_origin(hint) is Required else hint
-        found[name] = (hint.__origin__, replace(hint.__metadata__[0], text=_TEXTS[kind][name]))
+        found[name] = (hint.__origin__, replace(hint.__metadata__[0], text=_TEXTS[kind].get(name, "")))
     places = {ESTIMATE: 0, COLLECT: 2}  # other headings between them
     return dict(sorted(found.items(), key=lambda item: places.get(item[1][1].heading, 1)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, Unpack, get_args
@@ -19,12 +19,13 @@ from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.schedule import Schedule
+from rido.core.trajectories import concatenate
 from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
 from rido.predictors.base import Critic
 from rido.predictors.selection import CriticChoice
 from rido.simulators import factory
-from rido.simulators.base import SimulationError, close, trajectory_seeds
+from rido.simulators.base import Batch, SimulationError, close, trajectory_seeds
 from rido.simulators.options import WITHOUT, Options
 from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
@@ -288,17 +289,14 @@ def _estimate(
     horizon, gamma, division = strategy.horizon, strategy.gamma, strategy.division
     estimator = Gpomdp(policy, horizon=horizon, gamma=gamma, directions=directions, critic=critic)
     strategy.set_objective(estimator.metric)
-    baselines, trajectories = None, 0
+    baselines = None
     with Progress(strategy.budget, shown=options["progress"]) as bar:
-        while (schedule := strategy.ask()) is not None:
-            lengths, teams = (each[: schedule.trajectories] for each in strategy.planned)
-            try:
-                observed = simulator.observe(lengths, trajectory_seeds(entropy, trajectories, lengths.size))
-            except SimulationError as error:
-                raise error.at(trajectories + error.trajectory) from error.__cause__
-            trajectories += lengths.size
-            bar.advance(observed.trajectories.transitions)
-            batch = estimator.add(observed, teams)
+        while strategy.ask() is not None:
+            signals = []
+            for observed, teams in _round(strategy, simulator, entropy):
+                signals.append(estimator.add(observed, teams))
+                bar.advance(observed.trajectories.transitions)
+            batch = concatenate(signals)
             if options["baseline"] is None:
                 strategy.tell(batch)
             else:
@@ -315,9 +313,29 @@ def _estimate(
         directions=directions,
         projections=joint,
         transitions=strategy.spent,
-        trajectories=trajectories,
+        trajectories=strategy.trajectories,
         uniform_transitions=_uniform_transitions(strategy, variance),
     )
+
+
+def _round(
+    strategy: Strategy, simulator: EnvironmentsSimulator, entropy: int
+) -> Iterator[tuple[Batch, NDArray[np.int64]]]:
+    """Yields the trajectories of a plan and their teams, up to the last one that the budget pays for.
+
+    First come those that it pays for in any case, then those that early ends paid for, and so on.
+    """
+    lengths, teams = strategy.planned
+    first, room = strategy.trajectories, strategy.budget - strategy.spent
+    while lengths.size and lengths[0] <= room:
+        count = int(np.searchsorted(lengths.cumsum(), room, side="right"))
+        try:
+            observed = simulator.observe(lengths[:count], trajectory_seeds(entropy, first, count))
+        except SimulationError as error:
+            raise error.at(first + error.trajectory) from error.__cause__
+        yield observed, teams[:count]
+        first, room = first + count, room - observed.trajectories.transitions
+        lengths, teams = lengths[count:], teams[count:]
 
 
 def _uniform_transitions(strategy: Strategy, variance: float) -> float:

@@ -89,5 +89,5 @@ def test_environments_without_reset_from_take_no_points():
     simulator = JaxSimulator(JaxEnv("Plain", reset, step), stay, horizon=16)
     assert not simulator.capabilities.takes_points
     for request in (lambda: simulator.rollout(LENGTHS, SEEDS, POINTS), lambda: simulator.starts(SEEDS, POINTS)):
-        with pytest.raises(ValueError, match="points must be None, got some: Plain has no reset_from"):
+        with pytest.raises(ValueError, match="starts='sobol' is not available: this environment's reset"):
             request()

@@ -84,7 +84,7 @@ def tiles(planned: Counts, trajectories: int) -> Iterator[tuple[int, int, int]]:
 
     Example:
         >>> list(tiles(np.array([5000, 3000, 0]), 2000))
-        [(0, 3, 2048), (2048, 3, 2048), (4096, 2, 2048)]
+        [(0, 2, 2048), (2048, 2, 2048), (4096, 1, 2048)]
     """
     first = 0
     while first < planned[0]:
