@@ -45,8 +45,8 @@ class LocalPool(PoolSimulator):
         slot = self.random.choice(busy)
         method, *arguments = self.inbox[slot].popleft()
         event = getattr(self.simulators[slot], method)(*arguments)
-        if method == "run" and arguments[2][2] != "audition":
-            self.ran.append(arguments[2][3])
+        if method == "run" and arguments[1] != "audition":
+            self.ran.append(arguments[2].lengths)
         if self.random.random() < self.death or (self.killer is not None and self.killer(method, event)):
             self.deaths += 1
             return [(slot, Gone("was struck by lightning"))]
@@ -197,5 +197,5 @@ def test_bad_requests_are_named():
     with pytest.raises(ValueError, match=r"seeds must be an integer for each of 2 trajectories, got \[1\]"):
         simulator.rollout(np.array([4, 4]), [1])
     simulator.close()
-    with pytest.raises(ValueError, match=r"rollout\(\) was called after close\(\)"):
+    with pytest.raises(ValueError, match=r"the simulator was used after close\(\)"):
         simulator.rollout(np.array([4]), [1])

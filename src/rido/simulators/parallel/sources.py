@@ -72,12 +72,11 @@ def _digest(name: str, module: ModuleType | None, packages: Collection[str]) -> 
         file = module.__file__ if module is not None else (spec := find_spec(name)) and spec.origin
     except (ImportError, AttributeError, ValueError):
         return ""
-    if not file or not Path(file).is_file():
+    if not isinstance(file, str):
         return ""
-    version = getattr(sys.modules.get(top), "__version__", None)
-    if file.startswith(INSTALLED) and top != _OWN:
-        if top not in packages:
-            return ""
-        if isinstance(version, str):
-            return version if name == top else ""
+    installed = file.startswith(INSTALLED) and top != _OWN
+    if (installed and top not in packages) or not Path(file).is_file():  # most: nothing is read
+        return ""
+    if installed and isinstance(version := getattr(sys.modules.get(top), "__version__", None), str):
+        return version if name == top else ""
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()
