@@ -16,7 +16,7 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.vec_env import VecNormalize
 
 import rido
-from rido.integrations.eval_envs import Episodes
+from rido.integrations.eval_envs import Episodes, EvalEnvs
 from rido.integrations.sb3 import EvalCallback
 
 
@@ -115,6 +115,17 @@ def test_differences_are_those_of_the_same_seeds_over_the_shorter_length():
     # Seed 3: 1, 0, 0; seed 2: 0, 1, 2; seed 1: 1, 1 over two steps.
     assert found.schedule == rido.Schedule([3, 3, 2]) and found.value == pytest.approx(2 / 3 + 2 / 3 + 1)
     assert Episodes(3).difference(old, 1.0) is None
+
+
+def test_one_agent_is_no_better_than_itself_however_many_episodes_the_budget_pays_for():
+    envs, found = EvalEnvs("CartPole-v1", gamma=1.0, horizon=20, render=False), []
+    space = make_vec_env("CartPole-v1").observation_space
+    for budget in (1000, 1700):
+        episodes = Episodes(20)
+        settings = dict(simulator=envs.simulator(episodes), horizon=20, budget=budget, gamma=1.0, seed=3)
+        rido.evaluate(envs.open(episodes, space), lambda seen: int(seen[0] > 0), progress=False, **settings)
+        found.append(episodes)
+    assert found[1].difference(found[0], 1.0).value == 0
 
 
 def test_the_larger_mean_of_paired_differences_is_saved(tmp_path, monkeypatch):

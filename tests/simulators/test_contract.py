@@ -129,6 +129,8 @@ MORTAL = ("factory", "environment", "SyncVectorEnv", "AsyncVectorEnv", "workers"
 """Ways to run one and the same environment."""
 REWARDS_ONLY = ("documented: rollout", "documented for contributors")
 """Simulators that show no observations."""
+UNLIMITED = ("workers", "Ray", "EnvPool", "JAX", "torch", "bank", "documented: collect", *REWARDS_ONLY)
+"""Simulators that heed no limit."""
 LENGTHS = np.array([3, 40, 1, 17, 40, 8, 8, 2, 25, 1, 33])
 SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
 
@@ -217,6 +219,7 @@ def test_observations_are_those_of_the_same_trajectories(simulator):
 def test_what_a_simulator_can_do_is_tried(simulator, request):
     name, able = request.node.callspec.params["simulator"], simulator.capabilities
     assert (able.observes, able.summarises) == (name not in REWARDS_ONLY, name == "JAX")
+    assert able.limits == (name not in UNLIMITED)
 
 
 def test_points_decide_where_trajectories_start(simulator):
@@ -236,6 +239,18 @@ def test_a_trial_finds_nothing_where_seeds_decide(simulator):
     if simulator.capabilities.tries:
         found = simulator.collect(Request(None, SEEDS[:2], wants="trial")).found
         assert found.notes == () and found.workers[0] >= 1
+
+
+@pytest.mark.parametrize("simulator", [name for name in SIMULATORS if name not in UNLIMITED], indirect=True)
+def test_a_limit_leaves_the_first_trajectories_that_it_pays_for(simulator):
+    whole = simulator.rollout(LENGTHS, SEEDS)
+    for limit in (3, 43, 60, 10_000):
+        found = simulator.collect(Request(LENGTHS, SEEDS, limit=limit)).trajectories
+        count = len(found)
+        assert_same_rows(simulator, rows(found), rows(whole)[:count])
+        np.testing.assert_array_equal(found.lengths, LENGTHS[:count])
+        assert found.transitions <= limit and count >= np.searchsorted(LENGTHS.cumsum(), limit, side="right")
+    assert count == LENGTHS.size
 
 
 @pytest.mark.parametrize("simulator", ["JAX"], indirect=True)

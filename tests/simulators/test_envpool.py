@@ -66,6 +66,13 @@ def test_a_termination_at_the_horizon_is_told_from_the_time_limit():
     np.testing.assert_array_equal(seen.terminated, steps <= common)
 
 
+@pytest.mark.parametrize("reseed", [True, False])
+def test_short_episodes_are_collected_within_the_budget(reseed):
+    settings = dict(horizon=200, budget=3000, gamma=1.0, strategy="uniform", seed=1, progress=False)
+    result = rido.evaluate("CartPole-v1", "random", simulator=EnvPoolSimulator, num_envs=4, reseed=reseed, **settings)
+    assert 2800 < result.transitions <= 3000 and result.trajectories > 100
+
+
 def test_the_own_time_limit_is_lifted():
     simulator = EnvPoolSimulator("Pendulum-v1", tanh_policy, horizon=300)  # its own is 200
     assert simulator.rollout(np.full(5, 300), range(5)).transitions == 1500

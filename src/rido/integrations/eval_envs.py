@@ -206,7 +206,7 @@ class _CountingSimulator(GymnasiumSimulator):
     def collect(self, request: Request) -> Batch:
         batch = super().collect(request)
         if len(batch.trajectories):
-            self._episodes.add(batch.trajectories, request.seeds)
+            self._episodes.add(batch.trajectories, request.seeds[: len(batch.trajectories)])
         return batch
 
 

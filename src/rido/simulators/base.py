@@ -83,7 +83,8 @@ class Batch:
     """What was collected for a request.
 
     Attributes:
-        trajectories: the rewards; :data:`NO_TRAJECTORIES` for starts, trials and sums.
+        trajectories: the rewards, of the first ones alone where the request has a limit that does not pay for all;
+            :data:`NO_TRAJECTORIES` for starts, trials and sums.
         observations: a batch, rows first (a dictionary or tuple of such arrays where the space is one): for one
             trajectory after the other, the observations before each step taken and after the last one. For starts, the
             first observation of each.

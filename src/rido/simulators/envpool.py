@@ -126,7 +126,8 @@ class EnvPoolSimulator(Simulator):
     @property
     def capabilities(self) -> Capabilities:
         """It returns observations; a note says so where the seed does not control the environments."""
-        return replace(self._halves[0].capabilities, tries=self._remake, engine="envpool", found=self._found)
+        able = self._halves[0].capabilities  # neither half knows what the other one has left of a limit
+        return replace(able, limits=False, tries=self._remake, engine="envpool", found=self._found)
 
     @property
     def _found(self) -> Found:
