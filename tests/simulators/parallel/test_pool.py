@@ -2,7 +2,7 @@
 
 import random
 from collections import deque
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from environments import Faulty, Mortal
 from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.parallel import pool
+from rido.simulators.parallel import pool, sources
 from rido.simulators.parallel.pool import PoolSimulator, WorkerError
 from rido.simulators.parallel.worker import Gone, Heartbeat, RemoteSimulator
 from rido.simulators.protocol import Position
@@ -21,6 +21,14 @@ from traps import assert_same, zeros
 
 LENGTHS = np.random.default_rng(3).integers(1, 41, 70)
 SEEDS = trajectory_seeds(11, 0, LENGTHS.size)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def modules_read_once():
+    """All workers are this process, so its modules need to be read once and not for each worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "digests", cache(sources.digests))
+        yield
 
 
 class LocalPool(PoolSimulator):
