@@ -1,7 +1,9 @@
 """rido.evaluate beside the loop that a user would write: transitions for each second of CPU time, in one process.
 
-    python benchmarks/loop.py                  # measure and write results/loop.json and results/loop.md
-    python benchmarks/loop.py --quick          # a few hundred transitions, written nowhere
+    OMP_NUM_THREADS=1 python benchmarks/loop.py   # measure and write results/loop.json and results/loop.md
+    python benchmarks/loop.py --quick             # a few hundred transitions, written nowhere
+
+More threads of BLAS take as long by the clock, but spin meanwhile, which counts as CPU time of both.
 
 The loop makes the environment, seeds it once, and adds up discounted rewards until the same budget is spent. Loop and
 evaluation alternate, and each has the best of its times. Everything counts that a call does: opening the environment,
@@ -122,8 +124,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# rido beside a user's own loop",
         "",
-        "Made by `python benchmarks/loop.py`. Transitions for each second of CPU time over those of a loop that a user "
-        "would write, gamma 0.99, everything included that a call does; loop and evaluation alternate, best of each. "
+        "Made by `OMP_NUM_THREADS=1 python benchmarks/loop.py`. Transitions for each second of CPU time over those of "
+        "a loop that a user would write, gamma 0.99, everything included that a call does; loop and evaluation "
+        "alternate, best of each. "
         "The loop seeds the environment once; in brackets, beside a loop that seeds every episode, as rido does. "
         "`steps` is the mean length of an episode. Goals: uniform 1.0 and adaptive 0.9; .9 and .8 below 20 steps.",
         "",
