@@ -83,9 +83,10 @@ def rows(cells, agents, gammas, multiples):
 HEAD = """\
 # Rewards so far as a control variate
 
-Made by `python benchmarks/trust/so_far.py --output results/so_far.md`, {runs} runs of each line. Beside the default is
-`rido.Adaptive(settings={{"so_far": 0.95}})`, not the default yet: the columns "with". Variance is the exact one
-of the schedules and predictions that were made, and SE^2 the squared standard error that was reported, both over the
+Made by `python benchmarks/trust/so_far.py --output results/so_far.md --runs {runs} --multiples {multiples}`.
+Beside the default is `rido.Adaptive(settings={{"so_far": 0.95}})`, not the default yet: the columns "with".
+Variance is the exact one of the schedules and predictions that were made, and
+SE^2 the squared standard error that was reported, both over the
 variance of plain complete episodes at equal transitions. The last line of a group has geometric means. Used: share of
 the runs that ended with residuals. All runs with it took {slower:.1f} times the processor time of those without."""
 
