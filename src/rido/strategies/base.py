@@ -297,11 +297,12 @@ class Strategy(ABC):
         """Returns the moments of each group, with all that was told."""
         for batch, groups in self._new:
             for group in np.unique(groups).tolist():
-                part = batch if isinstance(batch, Summary) else batch.select(groups == group)
-                if self._groups[group].transitions:
-                    self._groups[group].update(part)
+                if isinstance(batch, Trajectories):
+                    self._groups[group].update(batch, rows=groups == group)
+                elif self._groups[group].transitions:
+                    self._groups[group].update(batch)
                 else:
-                    self._groups[group] = self._moments_of([part])
+                    self._groups[group] = self._moments_of([batch])
         self._new.clear()
         return self._groups
 
