@@ -31,7 +31,7 @@ from rido.strategies.base import Strategy
 from rido.strategies.division import TEAMS, Counts, Division, affordable
 from rido.strategies.planning import Lesson, learn
 from rido.strategies.settings import AdaptiveSettings
-from rido.strategies.so_far import RewardsSoFar
+from rido.strategies.so_far import Prediction, RewardsSoFar
 
 _ENDLESS = 1e18  # transitions, the most that is forecast
 LOCKSTEP_PILOT = 0.125
@@ -102,7 +102,10 @@ class Adaptive(Strategy):
         self._lessons: list[Lesson] = []
         self._learned_rounds = 0  # after which the lessons were learned
         self._so_far: RewardsSoFar | None = None
-        self._residuals: Sequence[Moments] = []
+        self._predictions: list[Prediction] = []
+        self._predicted_at = 0  # transitions that predictions were learned from
+        self._known: list[tuple[Any, Any]] = []  # what was told, with the team of each trajectory
+        self._residuals: list[Moments] = []
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
@@ -357,31 +360,45 @@ class Adaptive(Strategy):
         )
 
     def _predict(self, groups: Sequence[Moments], new: Sequence[tuple[Any, Any]]) -> None:
-        """Learns to predict, and chooses between rewards and residuals."""
+        """Learns to predict, and chooses between rewards and residuals, each time that much more is known."""
         if self._so_far is None:
             self._so_far = RewardsSoFar(self.horizon, self.gamma, len(groups))
         for batch, teams in new:
             self._so_far.add(batch, teams)
-        self._residuals = []
-        if min(int(group.counts[-1]) for group in groups) >= 2:
-            residuals = self._so_far.moments()
-            plain = self._lessons_of(groups, same_means=True)
-            found = self._lessons_of(residuals, same_means=False)
-            left = [np.mean([1 / lesson.gain for lesson in lessons]) for lessons in (plain, found)]
-            chosen = left[1] < self.settings.so_far * left[0]
-            self._lessons, self._learned_rounds = found if chosen else plain, self.rounds
-            self._residuals = residuals if chosen else []
-        self.division = replace(self.division, cross_fitted=bool(self._residuals))
+        self._known += new
+        if self.spent >= self.settings.relearn * self._predicted_at:
+            self._residuals = []
+            if min(int(group.counts[-1]) for group in groups) >= 2:
+                self._predicted_at, self._predictions = self.spent, self._so_far.predictions()
+                residuals = self._residuals_of(self._known)
+                plain = self._lessons_of(groups, same_means=True)
+                found = self._lessons_of(residuals, same_means=False)
+                left = [np.mean([1 / lesson.gain for lesson in lessons]) for lessons in (plain, found)]
+                chosen = left[1] < self.settings.so_far * left[0]
+                self._lessons, self._learned_rounds = found if chosen else plain, self.rounds
+                self._residuals = residuals if chosen else []
+            self.division = replace(self.division, cross_fitted=bool(self._residuals))
+        elif self._residuals:
+            self._residuals_of(new)
+
+    def _residuals_of(self, told: Sequence[tuple[Any, Any]]) -> list[Moments]:
+        """Returns the moments of each team's residuals, with those of trajectories that were told."""
+        assert self._so_far is not None
+        found = self._residuals or [self._moments() for _ in range(self.division.teams)]
+        for batch, teams in told:
+            residuals = self._so_far.residuals(batch, self._predictions, teams)
+            for team in np.unique(teams).tolist():
+                found[team].update(residuals, steps=batch.steps, rows=teams == team)
+        return found
 
     def variance_in(self, population: Trajectories) -> float:
         """Returns the variance that the estimate would have if these full-length trajectories were all there are."""
         teams = self._team_counts()
-        if not self._residuals or self._so_far is None:
-            signals = [population] * len(teams)
-        else:
-            signals = [self._so_far.residuals(population, found) for found in self._so_far.predictions()]
         variances = []
-        for counts, signal in zip(teams, signals, strict=True):
+        for team, counts in enumerate(teams):
+            signal = population
+            if self._residuals and self._so_far is not None:
+                signal = self._so_far.residuals(population, self._predictions, np.full(len(population), team))
             moments = RewardMoments(self.horizon, gamma=self.gamma)
             moments.update(signal)
             variances.append(Schedule(counts).variance(moments.weights()))
