@@ -31,7 +31,7 @@ from rido.strategies.base import Strategy
 from rido.strategies.division import TEAMS, Counts, Division, affordable
 from rido.strategies.planning import Lesson, learn
 from rido.strategies.settings import AdaptiveSettings
-from rido.strategies.so_far import Prediction, RewardsSoFar
+from rido.strategies.so_far import Predictions, RewardsSoFar
 
 _ENDLESS = 1e18  # transitions, the most that is forecast
 LOCKSTEP_PILOT = 0.125
@@ -102,15 +102,15 @@ class Adaptive(Strategy):
         self._lessons: list[Lesson] = []
         self._learned_rounds = 0  # after which the lessons were learned
         self._so_far: RewardsSoFar | None = None
-        self._predictions: list[Prediction] = []
-        self._predicted_at = 0  # transitions that predictions were learned from
+        self._predictions: Predictions | None = None
+        self._predicted_at = self._predicted_from = 0  # transitions and batches that they were learned from
         self._known: list[tuple[Any, Any]] = []  # what was told, with the team of each trajectory
         self._residuals: list[Moments] = []
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
         several = affordable >= self.settings.teams_from and (
-            affordable <= self.settings.teams_until or self.until is not None
+            affordable <= self.settings.teams_until or self.until is not None or not self.lockstep
         )
         teams = TEAMS if several or cross_fitted else 1
         return Division.of(teams, affordable, replicated=replicated, cross_fitted=cross_fitted)
@@ -361,35 +361,37 @@ class Adaptive(Strategy):
 
     def _predict(self, groups: Sequence[Moments], new: Sequence[tuple[Any, Any]]) -> None:
         """Learns to predict, and chooses between rewards and residuals, each time that much more is known."""
-        if self._so_far is None:
-            self._so_far = RewardsSoFar(self.horizon, self.gamma, len(groups))
-        for batch, teams in new:
-            self._so_far.add(batch, teams)
         self._known += new
-        if self.spent >= self.settings.relearn * self._predicted_at:
-            self._residuals = []
-            if min(int(group.counts[-1]) for group in groups) >= 2:
-                self._predicted_at, self._predictions = self.spent, self._so_far.predictions()
-                residuals = self._residuals_of(self._known)
-                plain = self._lessons_of(groups, same_means=True)
-                found = self._lessons_of(residuals, same_means=False)
-                left = [np.mean([1 / lesson.gain for lesson in lessons]) for lessons in (plain, found)]
-                chosen = left[1] < self.settings.so_far * left[0]
-                self._lessons, self._learned_rounds = found if chosen else plain, self.rounds
-                self._residuals = residuals if chosen else []
-            self.division = replace(self.division, cross_fitted=bool(self._residuals))
-        elif self._residuals:
-            self._residuals_of(new)
+        if self.spent < self.settings.relearn * self._predicted_at:
+            if self._residuals:
+                self._add_residuals(self._residuals, new)
+            return
+        self._residuals = []
+        if min(int(group.counts[-1]) for group in groups) >= 2:
+            if self._so_far is None:
+                self._so_far = RewardsSoFar(self.horizon, self.gamma, len(groups))
+            for batch, teams in self._known[self._predicted_from :]:
+                self._so_far.add(batch, teams)
+            self._predicted_at, self._predicted_from = self.spent, len(self._known)
+            self._predictions = self._so_far.predictions()
+            residuals: list[Moments] = [self._moments() for _ in groups]
+            self._add_residuals(residuals, self._known)
+            plain, found = (
+                learn(union(parts, same_means=same), reset_price=self.reset_price, settings=self.settings).gain
+                for parts, same in ((groups, True), (residuals, False))
+            )
+            if plain < self.settings.so_far * found:
+                self._residuals = residuals
+        self.division = replace(self.division, cross_fitted=bool(self._residuals))
 
-    def _residuals_of(self, told: Sequence[tuple[Any, Any]]) -> list[Moments]:
-        """Returns the moments of each team's residuals, with those of trajectories that were told."""
+    def _add_residuals(self, moments: Sequence[Moments], told: Sequence[tuple[Any, Any]]) -> None:
+        """Adds the residuals of trajectories that were told to the moments of their teams."""
         assert self._so_far is not None
-        found = self._residuals or [self._moments() for _ in range(self.division.teams)]
+        assert self._predictions is not None
         for batch, teams in told:
             residuals = self._so_far.residuals(batch, self._predictions, teams)
             for team in np.unique(teams).tolist():
-                found[team].update(residuals, steps=batch.steps, rows=teams == team)
-        return found
+                moments[team].update(residuals, steps=batch.steps, rows=teams == team)  # type: ignore[call-arg]
 
     def variance_in(self, population: Trajectories) -> float:
         """Returns the variance that the estimate would have if these full-length trajectories were all there are."""
@@ -397,7 +399,7 @@ class Adaptive(Strategy):
         variances = []
         for team, counts in enumerate(teams):
             signal = population
-            if self._residuals and self._so_far is not None:
+            if self._residuals and self._so_far is not None and self._predictions is not None:
                 signal = self._so_far.residuals(population, self._predictions, np.full(len(population), team))
             moments = RewardMoments(self.horizon, gamma=self.gamma)
             moments.update(signal)

@@ -39,8 +39,8 @@ class AdaptiveSettings:
         miss_share: share of the 5% by which the interval may miss at each look with ``until``.
     """
 
-    so_far: float = 0.0
-    relearn: float = 1.25
+    so_far: float = 0.9
+    relearn: float = 1.5
     caution: float = 0.75
     unseen: float = 0.5
     doubt: float = 1.0
