@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rido.core import checks
 from rido.core.allocation import fill, pool, tail_sums
@@ -393,16 +394,13 @@ class Adaptive(Strategy):
             for team in np.unique(teams).tolist():
                 moments[team].update(residuals, steps=batch.steps, rows=teams == team)  # type: ignore[call-arg]
 
-    def variance_in(self, population: Trajectories) -> float:
-        """Returns the variance that the estimate would have if these full-length trajectories were all there are."""
-        teams = self._team_counts()
-        variances = []
+    def variance_in(self, population: Trajectories, weights: ArrayLike) -> float:
+        if not self._residuals or self._so_far is None or self._predictions is None:
+            return super().variance_in(population, weights)
+        teams, variances = self._team_counts(), []
         for team, counts in enumerate(teams):
-            signal = population
-            if self._residuals and self._so_far is not None and self._predictions is not None:
-                signal = self._so_far.residuals(population, self._predictions, np.full(len(population), team))
             moments = RewardMoments(self.horizon, gamma=self.gamma)
-            moments.update(signal)
+            moments.update(self._so_far.residuals(population, self._predictions, np.full(len(population), team)))
             variances.append(Schedule(counts).variance(moments.weights()))
         return float(np.mean(variances)) / len(teams)
 

@@ -349,6 +349,15 @@ class Strategy(ABC):
         teams = self._team_counts()
         return float(np.mean([Schedule(counts).variance(weights) for counts in teams])) / len(teams)
 
+    def variance_in(self, population: Trajectories, weights: ArrayLike) -> float:
+        """Returns the variance that the estimate would have if trajectories were drawn from a population.
+
+        Args:
+            population: full-length trajectories.
+            weights: their f_t.
+        """
+        return self.variance(weights)
+
     def guaranteed_interval(self, reward_range: tuple[float, float], confidence: float = 0.95) -> tuple[float, float]:
         """Returns an interval that holds J with at least this confidence for any rewards in the range.
 

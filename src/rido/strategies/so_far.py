@@ -152,7 +152,7 @@ class RewardsSoFar:
         centres = squares[..., 0] / count
         # Few trajectories that are alike by chance must not make a small unit: it is that of neighbours, too.
         within = np.maximum(squares[..., place, place] - count * centres**2, 0.0)
-        overall = within.sum(axis=1, keepdims=True) / count.sum(axis=1, keepdims=True)
+        overall = within.sum(axis=1, keepdims=True) / np.maximum(count.sum(axis=1, keepdims=True), 1)
         shared = _smoothed(count)
         variances = _smoothed(within) / shared + _LEAST_SCALE**2 * overall
         scales: Array = np.sqrt(np.where(variances > _CONSTANT * centres**2, variances, np.inf))
