@@ -16,7 +16,7 @@ from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, TakesBatchesError
 from rido.policies.observations import stack_alike
 from rido.policies.resolve import resolve_policy
-from rido.simulators.base import SimulationError, narrow_seed
+from rido.simulators.base import Request, SimulationError, narrow_seed
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.factory import import_environment, is_in_jax, is_simulator
 from rido.simulators.memory import first_observations, remembers
@@ -26,7 +26,7 @@ from rido.simulators.protocol import check_result
 from rido.simulators.rehearsal import Rehearsal, can_pair, close, rehearse
 from rido.simulators.repeatability import GlobalState
 from rido.simulators.sequence import SequentialRollout
-from rido.simulators.wrappers import Wrappers, layers, time_limit
+from rido.simulators.wrappers import layers, time_limit
 
 Level = Literal["ok", "note", "found"]
 """All is well; worth knowing; a reason why a number may be wrong, or not repeat."""
@@ -122,9 +122,9 @@ def check(env: Any, policy: Any = "random", *, seed: int = 0, **options: Unpack[
         raise ValueError(f"env must be an environment of Gymnasium, got {env!r:.80}")
     name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     asked = _Questions()
-    wrappers = Wrappers(1, end_on_truncation=True)  # time limits stay as they are
+    as_it_is = SimulatorOptions(env_kwargs=options["env_kwargs"], num_envs=2, end_on_truncation=True)
     try:
-        envs = open_environments(env, wrappers, env_kwargs=dict(options["env_kwargs"] or {}), num_envs=2)
+        envs = open_environments(env, 1, as_it_is)
     except ValueError as error:
         return Check(name, str(policy), (Answer("opening", "found", str(error)),), 0)
     try:
@@ -304,9 +304,8 @@ def _play(envs: SingleEnvironments, policy: Policy, seed: int) -> _PlayedEpisode
         resets.append(time.perf_counter())
         return observation
 
-    spaces = envs.observation_space, envs.action_space
-    options: dict[str, Any] = dict(end_on_truncation=True, spaces=spaces, reader=None, observing=True)
-    rollout = SequentialRollout(timed, policy, np.array([_STEPS]), [narrow_seed(seed)], **options)
+    request = Request(np.array([_STEPS]), [narrow_seed(seed)], wants="observations")
+    rollout = SequentialRollout(envs, policy, request, env=timed)
     try:
         rollout.run(start)
     except TakesBatchesError as error:

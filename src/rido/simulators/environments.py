@@ -27,6 +27,7 @@ class Environments(ABC):
 
     Attributes:
         most: the largest number of slots.
+        ends: whether a truncation ends a trajectory as a termination does.
         observation_space: of one sub-environment.
         action_space: of one sub-environment.
         takes_points: whether points can decide where trajectories start.
@@ -39,6 +40,7 @@ class Environments(ABC):
     """
 
     most: int
+    ends: bool = False
     takes_points: bool = False
     calls: int = 0
     slot: int = 0
@@ -126,7 +128,7 @@ class SingleEnvironments(Environments):
         most: int,
         wrappers: Wrappers,
     ) -> None:
-        self._envs, self._make, self.most, self._wrappers = envs, make, most, wrappers
+        self._envs, self._make, self.most, self._wrappers, self.ends = envs, make, most, wrappers, wrappers.ends
         self._retired: list[gym.Env[Any, Any]] = []  # not used any more
         for env in envs:
             wrappers.prepare(env)

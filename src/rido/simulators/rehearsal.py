@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from rido.policies.base import Policy
 from rido.policies.functions import RandomPolicy
 from rido.policies.observations import leaves, stack, take
+from rido.simulators.base import Request
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.repeatability import GlobalState, content
 from rido.simulators.sequence import SequentialRollout
@@ -277,9 +278,8 @@ def _content(envs: SingleEnvironments, seed: int) -> bytes | None:
 
 def _alone(envs: SingleEnvironments, seed: int) -> SequentialRollout:
     """Plays a few steps as a plain loop does, with actions that the seed decides."""
-    spaces = envs.observation_space, envs.action_space
-    options: dict[str, Any] = dict(end_on_truncation=True, spaces=spaces, reader=envs.reader, observing=True)
-    played = SequentialRollout(envs.first, RandomPolicy(spaces[1]), np.array([STEPS]), [seed], **options)
+    request = Request(np.array([STEPS]), [seed], wants="observations")
+    played = SequentialRollout(envs, RandomPolicy(envs.action_space), request, ends=True)
     played.run(lambda row: envs.begin(seed, None))
     return played
 

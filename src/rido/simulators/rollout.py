@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 from rido.core.trajectories import Trajectories, starts_of
 from rido.policies.base import Actor, Policy
 from rido.policies.observations import stack, take
-from rido.simulators.base import Points, SimulationError
-from rido.simulators.environments import Slots, Step
+from rido.simulators.base import Points, Request, SimulationError
+from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.protocol import SlotError
 
 TIME_LIMIT = (
@@ -30,21 +29,11 @@ class Rollout:
         terminated: for each trajectory, whether it ended for good, after which all rewards are 0.
     """
 
-    def __init__(
-        self,
-        lengths: NDArray[np.int64],
-        seeds: Sequence[int],
-        points: Points,
-        slots: int,
-        *,
-        end_on_truncation: bool,
-        components: tuple[str, ...],
-    ) -> None:
-        self._end_on_truncation = end_on_truncation
-        self._components = components
-        self._lengths = lengths
-        self._seeds, self._points = np.asarray(seeds), points
-        self._rewards = np.zeros((int(lengths.sum()), *([len(components)] if components else [])))
+    def __init__(self, envs: Environments, request: Request, slots: int) -> None:
+        self._ends, self._components = envs.ends, envs.components
+        self._lengths = lengths = request.lengths
+        self._seeds, self._points = np.asarray(request.seeds), request.points
+        self._rewards = np.zeros((int(lengths.sum()), *([len(self._components)] if self._components else [])))
         self._starts = starts_of(lengths)
         self._steps = np.zeros(lengths.size, dtype=np.int64)
         self.terminated = np.zeros(lengths.size, dtype=np.bool_)
@@ -87,7 +76,7 @@ class Rollout:
         steps += 1
         self._steps[rows] = steps
         complete = steps == self._lengths[rows]
-        if self._end_on_truncation:
+        if self._ends:
             terminated = terminated | truncated
         elif truncated.any() and (cut := truncated & ~terminated & ~complete).any():
             raise SlotError(int(self.busy[cut][0]), TIME_LIMIT.format(self._lengths[rows[cut][0]]))

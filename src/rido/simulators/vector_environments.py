@@ -35,7 +35,7 @@ class VectorEnvironments(Environments):
         most: int,
         wrappers: Wrappers,
     ) -> None:
-        self._make, self.most, self._wrappers = make, most, wrappers
+        self._make, self.most, self._wrappers, self.ends = make, most, wrappers, wrappers.ends
         wrappers.prepare(env)
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
