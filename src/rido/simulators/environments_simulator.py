@@ -27,7 +27,6 @@ from rido.simulators.base import (
     Simulator,
 )
 from rido.simulators.environments import Environments, SingleEnvironments, Slots
-from rido.simulators.memory import as_batched, first_observations, memory_notes, remembers
 from rido.simulators.points import PointGenerator, ResetDraws
 from rido.simulators.protocol import Position, SlotError
 from rido.simulators.rehearsal import (
@@ -39,7 +38,15 @@ from rido.simulators.rehearsal import (
     rehearsal_notes,
     rehearse,
 )
-from rido.simulators.repeatability import Findings, GlobalState, check_seeds
+from rido.simulators.repeatability import (
+    Findings,
+    GlobalState,
+    as_batched,
+    check_seeds,
+    first_observations,
+    memory_notes,
+    remembers,
+)
 from rido.simulators.requests import checked
 from rido.simulators.rollout import Rollout
 from rido.simulators.sequence import SequentialRollout
