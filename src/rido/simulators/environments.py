@@ -85,13 +85,7 @@ class Environments(ABC):
 
     @abstractmethod
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
-        """Starts a new trajectory in each of the slots.
-
-        Args:
-            slots: the slots.
-            seeds: their seeds; None where a sub-environment is not seeded again.
-            starts: generators of the numbers that the resets draw, if points decide on them. They are finished here.
-        """
+        """Starts a trajectory in each of the slots; not seeded where a seed is None. ``starts`` are finished here."""
 
     @abstractmethod
     def observe(self, slots: Slots) -> Any:
@@ -99,10 +93,7 @@ class Environments(ABC):
 
     @abstractmethod
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
-        """Takes one step in each of the slots; returns rewards, terminated and truncated.
-
-        Rewards have a row for each slot where they have components.
-        """
+        """Takes one step in each of the slots; returns rewards or their components, terminated and truncated."""
 
     @abstractmethod
     def close(self) -> None:

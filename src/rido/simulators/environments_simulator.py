@@ -58,13 +58,8 @@ class EnvironmentsSimulator(Simulator):
     """Rolls a policy out in :class:`rido.simulators.environments.Environments`.
 
     A sub-environment that has finished its trajectory starts the next one at once, the longest first, so that all stay
-    busy to the end. None is stepped beyond its planned length. The policy is called for all of them together.
-
-    Args:
-        envs: the sub-environments.
-        policies: what acts in them; several by their names.
-        horizon: the longest trajectory that will be asked for.
-        reseed: whether each trajectory's reset gets its seed, or only the first one of each sub-environment.
+    busy to the end. None is stepped beyond its planned length. The policy is called for all of them together. Without
+    ``reseed``, only the first reset of each sub-environment gets a seed.
     """
 
     def __init__(

@@ -58,11 +58,7 @@ class PointGenerator(np.random.Generator):
         return self.drawn > self._point.size
 
     def finish(self) -> np.random.Generator:
-        """Ends the reset: what follows is pseudo-random, and the same for all points.
-
-        Returns:
-            The generator for the steps. This one gives the same sequence from now on, if the environment kept it.
-        """
+        """Ends the reset: returns the generator for the steps, which is the same for all points, and draws like it."""
         self._finished = True
         self.bit_generator.state = self._for_steps
         return np.random.Generator(self.bit_generator)
@@ -121,13 +117,7 @@ class PointGenerator(np.random.Generator):
         return [np.random.Generator(bits) for bits in self.bit_generator.spawn(n_children)]
 
     def _drive(self, drawn: Any, inverse: Callable[..., Any], *parameters: Any) -> Any:
-        """Replaces the first of the numbers that numpy drew, as many as there are coordinates left.
-
-        Args:
-            drawn: an array, which is changed, or one number.
-            inverse: the inverse distribution function, of coordinates and parameters: arrays or single numbers.
-            *parameters: of the distribution; they broadcast to the shape of the array.
-        """
+        """Replaces the first of the numbers that numpy drew, by an inverse distribution function of coordinates."""
         if self._finished:
             return drawn
         first, several = self.drawn, isinstance(drawn, np.ndarray)

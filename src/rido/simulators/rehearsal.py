@@ -65,13 +65,7 @@ Kind = Literal["same", "copies", "history", "shared", "differ"]
 
 @dataclass(eq=False)
 class Play:
-    """A trajectory of a few steps.
-
-    Attributes:
-        seed: of its reset.
-        given: the actions to take; those of the policy if None.
-        row: place of the seed among those that were given.
-    """
+    """A trajectory of a few steps, with given actions or those of the policy; ``row`` is the place of its seed."""
 
     seed: int
     given: list[Any] | None = None
@@ -139,13 +133,9 @@ def rehearsal_notes(found: Rehearsal, policy: str, *, vectorised: bool) -> list[
 
 
 def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: int = STEPS) -> Rehearsal:
-    """Plays the three plays of the module in slots 0 and 1, which must be fresh.
+    """Plays the three plays of the module in slots 0 and 1, which must be fresh, with two different seeds.
 
-    Args:
-        envs: with at least two slots.
-        policy: what acts, if it takes batches; otherwise actions are sampled, for it may remember its calls.
-        seeds: two different ones.
-        steps: of each play.
+    A policy that takes batches acts; otherwise actions are sampled, for it may remember its calls.
     """
     before, plays, (one, two) = GlobalState(), list[Play](), seeds
 
@@ -272,10 +262,7 @@ def mixes_rows(policy: Policy, seen: Sequence[Any]) -> bool:
 
 
 def can_pair(envs: Environments) -> bool:
-    """Makes two fresh slots for a rehearsal; returns whether there are two, and reason to try them.
-
-    A VectorEnv that takes points says by it that each row draws from a generator for itself.
-    """
+    """Makes two fresh slots for a rehearsal; returns whether there are two, and reason to try them."""
     if isinstance(envs, SingleEnvironments):
         return envs.pair()
     return not envs.takes_points and envs.provide(2) > 1

@@ -76,13 +76,7 @@ class GlobalState:
 
 @dataclass(frozen=True)
 class Findings:
-    """What two seeds show.
-
-    Attributes:
-        notes: reasons why the same seed does not give the same trajectory.
-        seeded: seconds of a reset with a seed.
-        unseeded: seconds of one without; the same where resets are quick.
-    """
+    """What two seeds show: reasons why one does not repeat, and seconds of a reset with a seed and without one."""
 
     notes: tuple[str, ...] = ()
     seeded: float = 0.0
@@ -90,14 +84,7 @@ class Findings:
 
 
 def check_seeds(envs: Environments, policy: Policy, seeds: Sequence[int], points: Points = None) -> Findings:
-    """Looks for reasons why the same seed does not give the same trajectory; see the module.
-
-    Args:
-        envs: the sub-environments, of which the first one is reset.
-        policy: what acts.
-        seeds: two different ones.
-        points: the points of their resets, if they have some.
-    """
+    """Looks for reasons why the same seed does not give the same trajectory, in the first of the environments."""
     notes, before = [], GlobalState()
     try:
         first, clock = _first_observation(envs, seeds, points, 0), [time.perf_counter()]
@@ -196,14 +183,8 @@ def as_batched(policy: FunctionPolicy, observation: Any) -> FunctionPolicy | Non
 def remembers(policy: Policy, observations: Sequence[Any], calls: int = MOST_CALLS, *, frozen: bool = True) -> bool:
     """Returns whether a policy acts differently on the same observations when it gets them again in the same order.
 
-    The global generators are put back before each round: what they draw is no memory. A copy is called, because calls
-    change what remembers them.
-
-    Args:
-        policy: one that acts in sequence.
-        observations: as the environment returned them, at least two that differ.
-        calls: at most about this many.
-        frozen: whether generators that it holds are put back too. In several processes each would have a copy of them.
+    The global generators are put back before each round, and those that it holds too if ``frozen``: what they draw is
+    no memory, but each of several processes would have a copy. A copy is called, because calls change what remembers.
     """
     before, tried = GlobalState(), copied(policy)
     try:

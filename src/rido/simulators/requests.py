@@ -37,11 +37,6 @@ def split(costs: NDArray[np.int64], workers: int, num_envs: int) -> list[NDArray
     has environments, because few rows cost about as much as many where they are vectorised, and at most twice as many,
     which limits the loss with a worker.
 
-    Args:
-        costs: of each row.
-        workers: number of workers.
-        num_envs: rows that a worker runs side by side.
-
     Example:
         >>> split(np.array([1, 9, 5, 3]), 2, 2)
         [array([1]), array([2]), array([3]), array([0])]
@@ -83,11 +78,7 @@ def check_points(points: ArrayLike | None, trajectories: int) -> Points:
 
 
 def join_trajectories(parts: Sequence[Trajectories], rows: Rows) -> Trajectories:
-    """Returns all trajectories as one batch.
-
-    Args:
-        parts: batches of trajectories.
-        rows: the row of each trajectory in the result, for one part after the other.
+    """Returns all trajectories as one batch; ``rows`` are their places in it, for one part after the other.
 
     Example:
         >>> parts = [Trajectories([1.0, 2.0], [2]), Trajectories([3.0], [1])]

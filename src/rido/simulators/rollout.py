@@ -23,10 +23,7 @@ TIME_LIMIT = (
 class Rollout:
     """The state of one request: which slot runs which trajectory, and the rewards so far.
 
-    Attributes:
-        busy: slots that run a trajectory.
-        new: those among them that must be reset first.
-        terminated: for each trajectory, whether it ended for good, after which all rewards are 0.
+    ``busy`` slots run a trajectory, and the ``new`` ones among them must be reset first.
     """
 
     def __init__(self, envs: Environments, request: Request, slots: int) -> None:

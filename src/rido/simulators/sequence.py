@@ -29,18 +29,10 @@ from rido.simulators.rollout import TIME_LIMIT
 
 
 class SequentialRollout:
-    """One request for trajectories, run one after the other; what it offers is what ``Rollout`` offers.
+    """Trajectories that run one after the other in the first environment; it offers what ``Rollout`` offers.
 
-    Args:
-        envs: The first of them is used.
-        policy: What acts in it, in sequence.
-        request: What is asked for.
-        ends: As in the environments, if not given.
-        env: What is stepped in place of the environment.
-
-    Attributes:
-        seen: All observations, one by one.
-        taken: All actions.
+    ``seen`` and ``taken`` are all observations and actions, if asked for. ``env`` is stepped in place of the
+    environment.
     """
 
     def __init__(

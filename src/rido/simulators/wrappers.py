@@ -73,12 +73,7 @@ def limit_error(limit: int, horizon: int) -> ValueError:
 class Wrappers:
     """Prepares the wrappers of environments for trajectories, and puts them back.
 
-    Args:
-        horizon: the longest trajectory that will be asked for.
-        ends: whether truncation ends a trajectory; then time limits stay as they are.
-
-    Attributes:
-        remarks: what was changed, for the reader of a result.
+    If ``ends``, truncation ends a trajectory and time limits stay as they are. ``remarks`` say what was changed.
     """
 
     def __init__(self, horizon: int, *, ends: bool) -> None:

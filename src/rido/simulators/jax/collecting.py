@@ -18,16 +18,7 @@ _LEAST_SEEDS = 1024  # that all lanes together take, so that few sizes are compi
 
 
 class Dealt:
-    """Trajectories of one policy, dealt out to one or more lanes of the device, the longest first.
-
-    Args:
-        request: what was asked for, checked.
-        horizon: the longest length that may be asked for.
-
-    Attributes:
-        order: index of each trajectory, the longest first.
-        planned: how many trajectories take each step.
-    """
+    """Trajectories of one policy, dealt out to one or more lanes of the device, the longest first."""
 
     def __init__(self, request: Request, horizon: int) -> None:
         self._lengths, self._seeds, self._points = request.lengths, request.seeds, request.points
@@ -45,13 +36,7 @@ class Dealt:
         return split_seeds(self._seeds)[rows], planned.astype(np.int32), points
 
     def take(self, record: Record, lanes: slice, group: int) -> Batch:
-        """Returns the trajectories in the order in which they were asked for.
-
-        Args:
-            record: what trajectories returned, on the host.
-            lanes: those to which they were dealt out.
-            group: as in :class:`rido.simulators.jax.device.Device`.
-        """
+        """Returns the trajectories of some lanes, from a record on the host, in the order of the request."""
         lengths, number = self._lengths, lanes.stop - lanes.start
         lane, index = np.divmod(np.argsort(self.order), number)[::-1]
         rewards, ends = np.asarray(record.numbers[0])[lanes], np.asarray(record.ends)[lanes]

@@ -95,13 +95,7 @@ class Device:
         return max(1, self.latency[size >= _HEAVY] // _LEAST)
 
     def slots(self, planned: Counts, size: int, trajectories: int = 0) -> tuple[int, ...]:
-        """Returns the number of slots to begin with, and the one to go on with when few trajectories are left, if any.
-
-        Args:
-            planned: how many trajectories take each step.
-            size: as in :meth:`ladder`.
-            trajectories: as in :meth:`ladder`.
-        """
+        """Returns the number of slots to begin with, and the one to go on with when few trajectories are left."""
         latency, running = self.latency[size >= _HEAVY], planned[planned > 0]
         ladder = self.ladder(size, trajectories)
         if trajectories:  # two sizes serve all requests of an evaluation, so that the next policy compiles nothing

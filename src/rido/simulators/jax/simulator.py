@@ -46,14 +46,7 @@ _MOST_TRANSITIONS = 7 << 25  # transitions that run in one go: with gaps their r
 
 
 class JaxPolicy:
-    """A JAX function from an observation to an action, or from an observation and a parameter ``key``.
-
-    Args:
-        given: the function, or a pair ``(apply, params)``; see :func:`rido.simulators.jax.functions.split`.
-
-    Attributes:
-        kind: equal for policies that can run together.
-    """
+    """A JAX function from an observation, and a parameter ``key`` if it draws, to an action; or ``(apply, params)``."""
 
     reproducible = True
     normalisation = ""

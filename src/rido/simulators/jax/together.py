@@ -25,13 +25,7 @@ _MOST_TRANSITIONS = 1 << 28  # of all policies that run together
 
 
 class Together:
-    """Policies of one structure, whose trajectories run together.
-
-    Args:
-        programs: of the policies' structure.
-        device: what suits the device.
-        arrays: the arrays of each policy, by its name.
-    """
+    """Policies of one structure, whose trajectories run together; ``arrays`` are those of each policy, by its name."""
 
     def __init__(self, programs: Programs, device: Device, arrays: Mapping[str, tuple[Any, ...]]) -> None:
         self._programs, self._places = programs, {name: place for place, name in enumerate(arrays)}
@@ -46,12 +40,7 @@ class Together:
     ) -> dict[str, Batch | Exception]:
         """Returns the trajectories of the first policies, as many as fit into memory, or what went wrong.
 
-        Args:
-            names: of the policies.
-            dealt: what each of them is asked for.
-            task: what the programs are asked for; the policy's arrays, seeds, what is planned and points are replaced.
-            observing: whether to keep observations.
-            total: transitions of the whole evaluation of a policy; 0 if it is not known.
+        In the task, the policy's arrays, seeds, what is planned and points are replaced.
         """
         names = names[: max(1, _MOST_TRANSITIONS // int(dealt.planned.sum()))]
         number = min(self._lanes // len(names), dealt.order.size)  # lanes of a policy

@@ -31,11 +31,6 @@ def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
 
     Functions are sent as code where they cannot be imported, agents as the content of their files: a worker that
     starts later, or on another machine, gets the same ones as when the evaluation began.
-
-    Args:
-        env: an environment's id, or something that can be pickled.
-        policy: the policy.
-        settings: the other arguments.
     """
     spec = find_spec(env) if isinstance(env, str) else None
     contents: dict[str, Any] = {

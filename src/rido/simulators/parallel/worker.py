@@ -32,10 +32,7 @@ class RemotePolicy:
 
 @dataclass(frozen=True)
 class Ready:
-    """Event: a worker has made its environments and loaded its policies, the acting one first.
-
-    Its sources are the digests of its modules; see :mod:`rido.simulators.parallel.sources`.
-    """
+    """Event: a worker has made its environments and loaded its policies, the acting one first; sources are digests."""
 
     pid: int
     num_envs: int
