@@ -130,28 +130,25 @@ class SingleEnvironments(Environments):
         self.action_space = envs[0].action_space
         self._shape = self.observation_space.shape if isinstance(self.observation_space, gym.spaces.Box) else None
         self.in_rows = has_rows(self.observation_space)
-        self._grow()
+        self._grow(0)
 
-    def _grow(self) -> None:
-        """Makes room for one observation of each environment; what was there is gone."""
+    def _grow(self, wanted: int) -> None:
+        """Makes environments, and room for one observation of each; what was there is gone."""
+        while self._make is not None and len(self._envs) < wanted:
+            self._envs.append(made := self._make())
+            self._wrappers.prepare(made)
         if len(self._batch) < len(self._envs):
             shape, dtype = (len(self._envs), *(self._shape or ())), self.observation_space.dtype
             dtype = getattr(self._batch, "dtype", dtype)
             self._batch = [None] * len(self._envs) if self._shape is None else np.zeros(shape, dtype)
 
     def provide(self, wanted: int) -> int:
-        while self._make is not None and len(self._envs) < min(wanted, self.most):
-            self._envs.append(made := self._make())
-            self._wrappers.prepare(made)
-        self._grow()
+        self._grow(min(wanted, self.most))
         return min(len(self._envs), self.most)
 
     def pair(self) -> bool:
         """Makes two slots for a rehearsal, whatever ``most`` is; returns whether there are two."""
-        while self._make is not None and len(self._envs) < 2:
-            self._envs.append(made := self._make())
-            self._wrappers.prepare(made)
-        self._grow()
+        self._grow(2)
         return len(self._envs) > 1
 
     def renew(self) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rido.policies.actions import one_by_one
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError
-from rido.policies.observations import stack, stack_alike, take
+from rido.policies.observations import stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
 from rido.simulators.base import (
     NO_TRAJECTORIES,
@@ -23,7 +23,6 @@ from rido.simulators.base import (
     Found,
     Points,
     Request,
-    SimulationError,
     Simulator,
 )
 from rido.simulators.environments import Environments, SingleEnvironments, Slots
@@ -117,7 +116,8 @@ class EnvironmentsSimulator(Simulator):
         self._let_act(request.policy)
         request = checked(request, self._horizon, takes_points=self._envs.takes_points)
         if request.wants == "starts":
-            return Batch(NO_TRAJECTORIES, self._starts(request.seeds, request.points), found=self.found)
+            request = replace(request, lengths=np.ones(len(request.seeds), dtype=np.int64))
+            return Batch(NO_TRAJECTORIES, self._side_by_side(request).observations(), found=self.found)
         if request.wants == "trial":
             rehearsed, notes = self._rehearsed, self._check_seeds(request.seeds, request.points)
             return Batch(NO_TRAJECTORIES, found=Found(notes, rehearsed=self._rehearsed - rehearsed))
@@ -131,20 +131,6 @@ class EnvironmentsSimulator(Simulator):
             return Batch(rollout.trajectories(), found=self.found)
         seen = rollout.observations(), rollout.terminated, rollout.actions()
         return Batch(rollout.trajectories(), *seen, found=self.found)
-
-    def _starts(self, seeds: Sequence[int], points: Points) -> Any:
-        batches, size = [], self._envs.provide(1 if self.policy.in_sequence else len(seeds))
-        self._rollout, self._calling = None, "reset"
-        for first in range(0, len(seeds), size):
-            part = list(seeds[first : first + size])
-            try:
-                self._reset(
-                    slots := np.arange(len(part)), part, None if points is None else points[first : first + size]
-                )
-            except SlotError as error:
-                raise SimulationError(first + error.slot, 0, part[error.slot], error.reason) from error.__cause__
-            batches.append(self._envs.observe(slots))
-        return stack(batches)
 
     def _check_seeds(self, seeds: Sequence[int], points: Points) -> tuple[str, ...]:
         """Checks that resets and actions repeat."""
@@ -284,13 +270,17 @@ class EnvironmentsSimulator(Simulator):
         if request.limit is not None:  # those that it pays for in any case
             paid = int(np.searchsorted(request.lengths.cumsum(), request.limit, side="right"))
             request = replace(request, lengths=request.lengths[:paid], seeds=request.seeds[:paid])
-        if not self._envs.in_rows:
+        starting, observing = request.wants == "starts", request.wants == "observations"
+        if not (starting or self._envs.in_rows):
             raise ValueError(
                 f"policy must take one observation at a time where observations are {self.observation_space}, got "
                 f"{self.policy.name}, which takes batches"
             )
-        self._try(request.seeds)
-        alone, observing = self._alone or self.policy.remembers, request.wants == "observations"
+        if starting:
+            alone = self.policy.in_sequence
+        else:
+            self._try(request.seeds)
+            alone = self._alone or self.policy.remembers
         slots = self._envs.provide(1 if alone else request.lengths.size)
         self._rollout = rollout = Rollout(self._envs, request, 1 if alone else slots)
         try:
@@ -298,10 +288,14 @@ class EnvironmentsSimulator(Simulator):
                 if rollout.new.size:
                     self._calling = "reset"
                     starts = self._reset(rollout.new, rollout.seeds(rollout.new), rollout.points(rollout.new))
-                    self._draws.add(starts)
+                    self._draws.add(() if starting else starts)  # resets alone are a critic's
                 observations = self._envs.observe(rollout.busy)
-                if observing:
+                if starting or observing:
                     rollout.record_observations(rollout.busy, observations)
+                if starting:
+                    rollout.start(rollout.busy)
+                    continue
+                if observing:
                     observations = take(observations, np.arange(rollout.busy.size))  # the policy may write into it
                 self._calling = "policy"
                 actions = self._act(observations, rollout)

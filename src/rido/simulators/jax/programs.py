@@ -151,7 +151,7 @@ class Programs:
         return Slots(index, length, taken, taken > 0, place, seeds, states, observations, values)
 
     def _fill(self, task: RolloutTask, slots: Slots, following: jax.Array, *, group: int) -> tuple[Slots, jax.Array]:
-        """Starts trajectories from the number ``following`` on in the free slots of a lane; returns the next number too."""
+        """Starts trajectories from number ``following`` on in the free slots of a lane; returns the next number too."""
         free = ~slots.running
         number = following + jnp.cumsum(free, dtype=jnp.int32) - 1
         # Slots that get no trajectory at the beginning have a real state all the same: others may be slow to step.
