@@ -163,7 +163,8 @@ class PredictPolicy(FunctionPolicy):
         return super()._actor(generator)
 
     def _evaluate(self, observations: Any, **options: Any) -> Any:
-        return _alone(super()._evaluate(observations, **options))
+        found = super()._evaluate(observations, **options)  # policies of SB3 return a state, None, too
+        return found[0] if isinstance(found, tuple) and len(found) == 2 and found[1] is None else found
 
 
 def predicting(predict: Callable[..., Any], rows_of: Space | None = None) -> Actor:
@@ -179,11 +180,6 @@ def predicting(predict: Callable[..., Any], rows_of: Space | None = None) -> Act
         return action if rows_of is None else check_actions(action, rows_of, 1)[0]
 
     return act
-
-
-def _alone(found: Any) -> Any:
-    """The actions that ``predict`` returned, without the state that policies of SB3 return with them."""
-    return found[0] if isinstance(found, tuple) and len(found) == 2 and found[1] is None else found
 
 
 def _fails_on_both(on_batch: Exception, on_one: Exception, observations: Any, rows: int) -> Exception:

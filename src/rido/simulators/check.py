@@ -45,7 +45,13 @@ _KINDS = {  # what a rehearsal found: the question, the answer, and the answer i
 
 @dataclass(frozen=True)
 class Answer:
-    """What one question found, and whether that is a reason to worry."""
+    """What one question found.
+
+    Attributes:
+        name: of the question.
+        level: whether that is a reason to worry.
+        text: what was found.
+    """
 
     name: str
     level: Level

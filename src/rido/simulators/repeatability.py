@@ -224,7 +224,12 @@ def _freeze(root: Any) -> Callable[[], None]:
         elif type(thing).__module__ == "torch" and type(thing).__name__ == "Generator":
             found.append(partial(thing.set_state, thing.get_state()))
         elif not isinstance(thing, (ModuleType, type, np.ndarray, str, bytes)):
-            new = [each for each in _referents(thing) if id(each) not in seen]
+            referents = gc.get_referents(thing)
+            if isinstance(thing, FunctionType):  # of its globals only those that it names
+                known = thing.__globals__
+                named = [known[name] for name in thing.__code__.co_names if name in known]
+                referents = [*named, thing.__closure__, thing.__defaults__, thing.__kwdefaults__, thing.__dict__]
+            new = [each for each in referents if id(each) not in seen]
             seen.update(map(id, new))
             waiting.extend(new)
 
@@ -233,14 +238,6 @@ def _freeze(root: Any) -> Callable[[], None]:
             put_back()
 
     return restore
-
-
-def _referents(thing: Any) -> list[Any]:
-    """Returns what an object refers to; of the globals of a function only those that it names."""
-    if not isinstance(thing, FunctionType):
-        return gc.get_referents(thing)
-    named = [thing.__globals__[name] for name in thing.__code__.co_names if name in thing.__globals__]
-    return [*named, thing.__closure__, thing.__defaults__, thing.__kwdefaults__, thing.__dict__]
 
 
 def first_observations(envs: SingleEnvironments, *, seeded: bool = True) -> list[Any]:

@@ -42,7 +42,7 @@ class Device:
         spacing: slots over the next smaller number of slots that requests may begin with.
         blocks: blocks of steps in a trajectory of full length; None for blocks of a fixed number of steps.
         in_time_of_one: trajectories that take about as long together as one alone; 0 if one after the other is as fast.
-        lanes: lanes for several policies that run together, at least; see :mod:`rido.simulators.jax.together`.
+        lanes: lanes for several policies that run together, at least; see :mod:`rido.simulators.jax.collecting`.
     """
 
     width: int

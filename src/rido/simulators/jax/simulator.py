@@ -31,14 +31,13 @@ from rido.simulators.base import (
     Summarised,
 )
 from rido.simulators.identity import environment_fingerprint
-from rido.simulators.jax.collecting import Dealt
+from rido.simulators.jax.collecting import Dealt, Together
 from rido.simulators.jax.device import Device, room
 from rido.simulators.jax.envs import adapt
 from rido.simulators.jax.functions import SameObject, Structure, is_function, split
 from rido.simulators.jax.programs import Programs, RolloutTask, Slots
 from rido.simulators.jax.seeds import join_seeds, make_seeds, seed_words
 from rido.simulators.jax.summing import sum_on_device
-from rido.simulators.jax.together import Together
 from rido.simulators.requests import checked
 
 _LEAST_STARTS = 64  # that are made in one go, so that few sizes are compiled
