@@ -167,10 +167,7 @@ class SingleEnvironments(Environments):
         for row, (slot, seed) in enumerate(zip(slots.tolist(), seeds, strict=True)):
             self.calls, self.slot = self.calls + 1, slot
             try:
-                env = self._envs[slot]
-                result = self._reset(env, seed) if starts is None else self._start(env, seed, starts[row])
-                observation, _ = check_result("reset", result)
-                self._keep(slot, "reset", observation)
+                self._keep(slot, "reset", self._begun(slot, seed, None if starts is None else starts[row]))
             except (Exception, SystemExit) as error:
                 raise slot_error(slot, "reset", error) from error
 
@@ -182,9 +179,7 @@ class SingleEnvironments(Environments):
     def begin(self, seed: int | None, start: PointGenerator | None) -> Any:
         """Starts a new trajectory in slot 0; returns the very observation that the environment returned."""
         try:
-            env = self._envs[0]
-            result = self._reset(env, seed) if start is None else self._start(env, seed, start)
-            observation, _ = check_result("reset", result)
+            observation = self._begun(0, seed, start)
             kind = type(observation)
             if kind is not self._kind or (kind is np.ndarray and observation.shape != self.observation_space.shape):
                 check_observation("reset", observation, self.observation_space)
@@ -193,12 +188,15 @@ class SingleEnvironments(Environments):
         except (Exception, SystemExit) as error:
             raise slot_error(0, "reset", error) from error
 
-    def _start(self, env: gym.Env[Any, Any], seed: int | None, start: PointGenerator) -> tuple[Any, Any]:
-        """Resets with the seed while np_random is replaced by our generator."""
+    def _begun(self, slot: int, seed: int | None, start: PointGenerator | None) -> Any:
+        """Resets with the seed, while np_random is replaced by our generator if there is one."""
+        env = self._envs[slot]
+        if start is None:
+            return check_result("reset", self._reset(env, seed))[0]
         if seed is not None and self._takes_wide_seeds is None:
             self._reset(env, seed)  # a reset that fails must not use up the point
         with replaced_np_random(env.unwrapped, start):
-            return self._reset(env, seed)
+            return check_result("reset", self._reset(env, seed))[0]
 
     def _reset(self, env: gym.Env[Any, Any], seed: int | None) -> tuple[Any, Any]:
         """Resets with the whole seed, or with 31 bits if the very first reset shows that the environment takes no more.

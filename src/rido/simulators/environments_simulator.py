@@ -26,7 +26,7 @@ from rido.simulators.base import (
     Simulator,
 )
 from rido.simulators.environments import Environments, SingleEnvironments, Slots
-from rido.simulators.points import PointGenerator, ResetDraws
+from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import Position, SlotError
 from rido.simulators.rehearsal import (
     ROWS_COPY,
@@ -77,7 +77,7 @@ class EnvironmentsSimulator(Simulator):
         self._memories: dict[str, bool] = {}  # of policies by name
         self._resets, self._seconds = 0, 0.0  # of all rollouts
         self._calls = 0  # steps and resets of those in sequence
-        self._draws = ResetDraws()
+        self._used: set[str] = set()  # what resets used of their points
         self._notes: dict[str, None] = {}  # in the order in which they were found
         if not reseed:
             self._notes["environments were seeded once, not for each trajectory (reseed=False)"] = None
@@ -253,7 +253,7 @@ class EnvironmentsSimulator(Simulator):
                 return envs.begin(seed, None)
             generator = PointGenerator(request.points[row], request.seeds[row])
             observation = envs.begin(seed, generator)
-            self._draws.add([generator])
+            self._used.add(generator.used)
             return observation
 
         try:
@@ -288,7 +288,7 @@ class EnvironmentsSimulator(Simulator):
                 if rollout.new.size:
                     self._calling = "reset"
                     starts = self._reset(rollout.new, rollout.seeds(rollout.new), rollout.points(rollout.new))
-                    self._draws.add(() if starting else starts)  # resets alone are a critic's
+                    self._used |= {start.used for start in starts if not starting}  # resets alone are a critic's
                 observations = self._envs.observe(rollout.busy)
                 if starting or observing:
                     rollout.record_observations(rollout.busy, observations)
@@ -326,8 +326,14 @@ class EnvironmentsSimulator(Simulator):
 
     def _remarks(self) -> tuple[str, ...]:
         remarks, found = [*self.policy.remarks, *self._envs.remarks()], self._findings
-        if remark := self._draws.remark():
-            remarks.append(remark)
+        if self._used == {"nothing"}:
+            remarks.append(
+                "the environment's reset draws no random numbers from np_random, so starts='sobol' changes nothing"
+            )
+        elif "all" in self._used:
+            remarks.append(
+                "the environment's reset draws more random numbers than starts='sobol' gives: others are pseudo-random"
+            )
         if (found.seeded - found.unseeded) * self._resets > _SEEDING_SHARE * self._seconds:
             remarks.append(
                 f"seeding takes most of the time: a reset takes {found.seeded:.2g} s with a seed and "

@@ -90,16 +90,12 @@ class Rollout:
 
     def actions(self) -> NDArray[Any]:
         """Returns all recorded actions, one for each step taken, for one trajectory after the other."""
-        rows, steps, batches = zip(*self._acted, strict=True)
-        order = np.argsort(starts_of(self._steps)[np.concatenate(rows)] + np.concatenate(steps))
-        taken: NDArray[Any] = np.concatenate(batches)[order]
+        taken: NDArray[Any] = _in_order(self._acted, self._steps)
         return taken
 
     def observations(self) -> Any:
         """Returns all recorded observations, ``steps + 1`` for one trajectory after the other."""
-        rows, steps, batches = zip(*self._observed, strict=True)
-        order = np.argsort(starts_of(self._steps + 1)[np.concatenate(rows)] + np.concatenate(steps))
-        return take(stack(batches), order)
+        return _in_order(self._observed, self._steps + 1)
 
     def seeds(self, slots: Slots) -> list[int]:
         seeds: list[int] = self._seeds[self._trajectory[slots]].tolist()
@@ -144,3 +140,9 @@ class Rollout:
 
     def trajectories(self) -> Trajectories:
         return Trajectories.from_flat(self._rewards, self._lengths, self._steps)
+
+
+def _in_order(recorded: list[tuple[Slots, NDArray[np.int64], Any]], sizes: NDArray[np.int64]) -> Any:
+    """Returns what was recorded of some trajectories at some steps, for one trajectory after the other."""
+    rows, steps, batches = zip(*recorded, strict=True)
+    return take(stack(batches), np.argsort(starts_of(sizes)[np.concatenate(rows)] + np.concatenate(steps)))
