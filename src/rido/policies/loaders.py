@@ -100,4 +100,6 @@ def _existing(path: str | Path) -> Path:
     path = _found(path)
     if not path.is_file():
         raise ValueError(f"policy must be the path of an existing {loader_of(path).what}, got {path}")
+    if not str(path).isprintable():
+        raise ValueError(f"policy must be a path of one line, got {str(path)!r}")
     return path

@@ -157,7 +157,7 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         found = [f"{one}:{name}" for one in ([] if module else packages_that_register(name))]
         hint = f"; did you mean {' or '.join(found)}?" if found else did_you_mean(name, gym.registry)
         if not module and not found and ("/" in name or not hint):
-            hint += f"; where another package registers it, name that first, as in 'package:{name}'"
+            hint += f"; where another package registers it, name that first, as in {'package:' + name!r}"
         raise ValueError(f"env must be a registered environment, got {env_id!r}{hint}") from None
     assert spec is not None
     return spec
