@@ -66,11 +66,6 @@ class Network:
         return self if np.array_equal(self(rows), alone) else Network(self.layers, tile=1)
 
 
-def with_head(network: Network, head: Head) -> Head:
-    """What acts on observations: a network, and a head that turns its outputs into actions."""
-    return lambda observations, generators: head(network(observations), generators)
-
-
 def linear(weight: Floats, bias: Floats) -> Layer:
     """A linear layer with a weight of shape (inputs, outputs) and one bias per output."""
     weight = np.ascontiguousarray(weight)
@@ -178,7 +173,8 @@ def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Head:
             head = _greedy_head(policy, exploration_rate, quantiles=policy.quantile_net.n_quantiles)
         case _:
             raise NotImplementedError
-    return with_head(convert(policy.observation_space, *parts), head)
+    network = convert(policy.observation_space, *parts)
+    return lambda observations, generators: head(network(observations), generators)
 
 
 def convert(space: Any, extractor: Any, *modules: Any, further_inputs: int = 0) -> Network:

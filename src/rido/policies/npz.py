@@ -68,14 +68,13 @@ class MlpPolicy(Policy):
         self._discrete = "choices" in self.arrays
         if self._discrete:
             self._actions = int(self._floats("choices"))
-            head = networks.categorical_head([self._actions], (), deterministic)
+            self._head = networks.categorical_head([self._actions], (), deterministic)
         else:
             low = self._floats("low", -1)
             high, log_std = (self._floats(key, low.size) for key in ("high", "log_std"))
             self._actions = low.size
-            head = networks.box_head(low, high, networks.gaussian_head(log_std, deterministic))
-        self._actor = networks.with_head(self._network("actor", self._actions), head)
-        self._critic = self._network("critic", 1)
+            self._head = networks.box_head(low, high, networks.gaussian_head(log_std, deterministic))
+        self._actor, self._critic = self._network("actor", self._actions), self._network("critic", 1)
 
     @property
     def fingerprint(self) -> str:
@@ -102,7 +101,7 @@ class MlpPolicy(Policy):
             np.savez_compressed(file, allow_pickle=False, **self.arrays)
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
-        return self._actor(self._normalize(observations), generators)
+        return self._head(self._actor(self._normalize(observations)), generators)
 
     def value_function(self) -> ValueFunction:
         return ValueFunction(self._value, self.gamma, rowwise=True)

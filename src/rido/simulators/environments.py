@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rido.policies.observations import has_rows, stack_alike
 from rido.simulators.base import narrow_seed
-from rido.simulators.components import ComponentReader, TransitionFunction, random_action
+from rido.simulators.components import ComponentReader, TransitionFunction
 from rido.simulators.points import PointGenerator, replaced_np_random
 from rido.simulators.protocol import SlotError, check_observation, check_result, slot_error
 from rido.simulators.wrappers import Wrappers, layers
@@ -28,6 +28,7 @@ class Environments(ABC):
     Attributes:
         most: the largest number of slots.
         ends: whether a truncation ends a trajectory as a termination does.
+        reseeds: whether each trajectory's reset gets its seed, or only the first one of each sub-environment.
         observation_space: of one sub-environment.
         action_space: of one sub-environment.
         takes_points: whether points can decide where trajectories start.
@@ -41,6 +42,7 @@ class Environments(ABC):
 
     most: int
     ends: bool = False
+    reseeds: bool = True
     takes_points: bool = False
     calls: int = 0
     slot: int = 0
@@ -64,7 +66,9 @@ class Environments(ABC):
         transition = None
         if callable(components) or self._vector_reward():
             try:
-                transition = self._try_step(random_action(self.action_space))
+                space = copy.deepcopy(self.action_space)  # its own random numbers do not change
+                space.seed(0)
+                transition = self._try_step(space.sample())
             except (Exception, SystemExit) as error:
                 reason = error if isinstance(error, SlotError) else slot_error(0, "step", error)
                 raise ValueError(f"env must take a step, to tell its components, but {reason}") from error
@@ -119,7 +123,7 @@ class SingleEnvironments(Environments):
         most: int,
         wrappers: Wrappers,
     ) -> None:
-        self._envs, self._make, self.most, self._wrappers, self.ends = envs, make, most, wrappers, wrappers.ends
+        self._envs, self._make, self.most, self._wrappers = envs, make, most, wrappers
         self._retired: list[gym.Env[Any, Any]] = []  # not used any more
         for env in envs:
             wrappers.prepare(env)

@@ -57,14 +57,11 @@ class EnvironmentsSimulator(Simulator):
     """Rolls a policy out in :class:`rido.simulators.environments.Environments`.
 
     A sub-environment that has finished its trajectory starts the next one at once, the longest first, so that all stay
-    busy to the end. None is stepped beyond its planned length. The policy is called for all of them together. Without
-    ``reseed``, only the first reset of each sub-environment gets a seed.
+    busy to the end. None is stepped beyond its planned length. The policy is called for all of them together.
     """
 
-    def __init__(
-        self, envs: Environments, policies: Policy | Mapping[str, Policy], horizon: int, *, reseed: bool = True
-    ) -> None:
-        self._envs, self._horizon, self._reseed = envs, horizon, reseed
+    def __init__(self, envs: Environments, policies: Policy | Mapping[str, Policy], horizon: int) -> None:
+        self._envs, self._horizon, self._reseed = envs, horizon, envs.reseeds
         self.policies = {"": policies} if isinstance(policies, Policy) else dict(policies)
         self._seeded: set[int] = set()  # slots that have had a seed
         self._rollout: Rollout | SequentialRollout | None = None
@@ -79,8 +76,9 @@ class EnvironmentsSimulator(Simulator):
         self._calls = 0  # steps and resets of those in sequence
         self._used: set[str] = set()  # what resets used of their points
         self._notes: dict[str, None] = {}  # in the order in which they were found
-        if not reseed:
-            self._notes["environments were seeded once, not for each trajectory (reseed=False)"] = None
+        if not self._reseed:
+            note = "environments were seeded once, not for each trajectory (reseed=False)"
+            self.note(note)
         self.num_envs = envs.most
         self.observation_space = envs.observation_space
 
@@ -111,6 +109,10 @@ class EnvironmentsSimulator(Simulator):
     def found(self) -> Found:
         """What is known so far."""
         return Found(tuple(self._notes), self._remarks(), self._rehearsed)
+
+    def note(self, *notes: str) -> None:
+        """Keeps reasons why the same seed may not give the same trajectories."""
+        self._notes.update(dict.fromkeys(notes))
 
     def collect(self, request: Request) -> Batch:
         self._let_act(request.policy)
@@ -162,7 +164,7 @@ class EnvironmentsSimulator(Simulator):
                 with suppress(Exception, SystemExit):  # the first trajectory fails in the same way
                     known = remembers(policy, first_observations(envs, seeded=self._reseed))
             if known:
-                self._notes.update(dict.fromkeys(memory_notes(policy.name)))
+                self.note(*memory_notes(policy.name))
             self._memories[name] = known
         return self._memories[name]
 
@@ -212,7 +214,7 @@ class EnvironmentsSimulator(Simulator):
         if isinstance(self._envs, SingleEnvironments):
             self._envs.renew()
             self._alone = True
-        self._notes.update(dict.fromkeys(rehearsal_notes(found, self.policy.name, vectorised=vectorised)))
+        self.note(*rehearsal_notes(found, self.policy.name, vectorised=vectorised))
         if found.mixes:
             self.policy.act_alone()
 
@@ -238,7 +240,7 @@ class EnvironmentsSimulator(Simulator):
             rollout = self._in_sequence(self._envs, request)
         rollout = rollout or self._side_by_side(request)
         self._rollout = None
-        self._notes.update(dict.fromkeys(before.notes()))
+        self.note(*before.notes())
         self._resets += len(rollout.terminated)
         self._seconds += time.perf_counter() - started
         return rollout

@@ -13,11 +13,7 @@ from rido.policies.observations import stack, take
 from rido.simulators.base import Points, Request, SimulationError
 from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.protocol import SlotError
-
-TIME_LIMIT = (
-    "the environment's time limit cut it before its planned length of {} steps; count that as the end of the episode "
-    "with end_on_truncation=True, make the environment with a longer limit, or ask for a shorter horizon"
-)
+from rido.simulators.wrappers import TIME_LIMIT
 
 
 class Rollout:
