@@ -108,11 +108,15 @@ class MlpPolicy(Policy):
 
     def fits(self, observation_space: Space, action_space: Space) -> MlpPolicy:
         """Returns the policy itself; raises an error if an environment has other observations or actions."""
+        from gymnasium import spaces
+
         for what, space, size, discrete in (
             ("observations", observation_space, self._inputs, False),
             ("actions", action_space, self._actions, self._discrete),
         ):
-            if _has_size(space, size, discrete):
+            if discrete and isinstance(space, spaces.Discrete) and (space.start, space.n) == (0, size):
+                continue
+            if not discrete and isinstance(space, spaces.Box) and space.shape == (size,):
                 continue
             arguments = "".join(f", {key}={value!r}" for key, value in self.about.get("env_kwargs", {}).items())
             trained = f"; it was trained in {self.about['env']}{arguments}" if "env" in self.about else ""
@@ -141,12 +145,3 @@ class MlpPolicy(Policy):
             size = weight.shape[1]
             layers += [networks.linear(weight, self._floats(f"{part}.{number}.bias", size)), np.tanh]
         return Network(layers[:-1]).steady(self._inputs)
-
-
-def _has_size(space: Space, size: int, discrete: bool) -> bool:
-    """Whether a space has ``size`` choices, counted from 0, or holds vectors of ``size`` numbers."""
-    from gymnasium import spaces
-
-    if discrete:
-        return isinstance(space, spaces.Discrete) and (space.start, space.n) == (0, size)
-    return isinstance(space, spaces.Box) and space.shape == (size,)

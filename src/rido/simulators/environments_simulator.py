@@ -25,7 +25,7 @@ from rido.simulators.base import (
     Request,
     Simulator,
 )
-from rido.simulators.environments import Environments, SingleEnvironments, Slots
+from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import Position, SlotError
 from rido.simulators.rehearsal import (
@@ -289,8 +289,12 @@ class EnvironmentsSimulator(Simulator):
             while rollout.busy.size:
                 if rollout.new.size:
                     self._calling = "reset"
-                    starts = self._reset(rollout.new, rollout.seeds(rollout.new), rollout.points(rollout.new))
-                    self._used |= {start.used for start in starts if not starting}  # resets alone are a critic's
+                    rows, points, starts = rollout.rows(rollout.new), request.points, None
+                    seeds = [int(request.seeds[row]) for row in rows]
+                    if points is not None:
+                        starts = [PointGenerator(points[row], seed) for row, seed in zip(rows, seeds, strict=True)]
+                    self._envs.reset(rollout.new, self._fresh(rollout.new.tolist(), seeds), starts)
+                    self._used |= {start.used for start in starts or () if not starting}  # those alone are a critic's
                 observations = self._envs.observe(rollout.busy)
                 if starting or observing:
                     rollout.record_observations(rollout.busy, observations)
@@ -312,12 +316,6 @@ class EnvironmentsSimulator(Simulator):
             raise rollout.failure(error.slot, error.reason) from error.__cause__
         return rollout
 
-    def _reset(self, slots: Slots, seeds: Sequence[int], points: Points) -> Sequence[PointGenerator]:
-        """Starts new trajectories; returns the generators of their starts if there are points."""
-        starts = None if points is None else [PointGenerator(*pair) for pair in zip(points, seeds, strict=True)]
-        self._envs.reset(slots, self._fresh(slots.tolist(), seeds), starts)
-        return starts or ()
-
     def _fresh(self, slots: list[int], seeds: Sequence[int]) -> Sequence[int | None]:
         """Returns the seeds of resets; None where a sub-environment is not seeded again."""
         if self._reseed:
@@ -327,7 +325,7 @@ class EnvironmentsSimulator(Simulator):
         return fresh
 
     def _remarks(self) -> tuple[str, ...]:
-        remarks, found = [*self.policy.remarks, *self._envs.remarks()], self._findings
+        remarks, found = [*self.policy.remarks, *self._envs.remarks], self._findings
         if self._used == {"nothing"}:
             remarks.append(
                 "the environment's reset draws no random numbers from np_random, so starts='sobol' changes nothing"

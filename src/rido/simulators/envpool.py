@@ -206,7 +206,7 @@ class _EnvPoolEnvironments(Environments):
     remakes = True
 
     def __init__(self, make: Callable[..., Any], spec: Any, remarks: list[str], most: int, threads: int) -> None:
-        self._new, self._remarks, self.most, self._threads = make, remarks, most, threads
+        self._new, self.remarks, self.most, self._threads = make, remarks, most, threads
         self._pool: Any = None
         self._observations: Any = None
         self.observation_space = spec.gymnasium_observation_space
@@ -245,9 +245,6 @@ class _EnvPoolEnvironments(Environments):
 
     def close(self) -> None:
         self._pool = None
-
-    def remarks(self) -> list[str]:
-        return list(self._remarks)
 
     def _make(self, seeds: list[int]) -> None:
         self._pool = None  # ends the threads of the old one first

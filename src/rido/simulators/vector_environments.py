@@ -36,6 +36,7 @@ class VectorEnvironments(Environments):
         wrappers: Wrappers,
     ) -> None:
         self._make, self.most, self._wrappers = make, most, wrappers
+        self.remarks = wrappers.remarks
         wrappers.prepare(env)
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
@@ -151,6 +152,3 @@ class VectorEnvironments(Environments):
         self._wrappers.restore()
         if self._make is not None:
             self._env.close()
-
-    def remarks(self) -> list[str]:
-        return list(self._wrappers.remarks)
