@@ -69,7 +69,7 @@ class EnvironmentsSimulator(Simulator):
         self._findings = Findings()
         self._alone = False  # whether trajectories must run one after the other, in one environment
         self._rehearsed = 0  # transitions
-        self._let_act("")
+        self._let_act()
         self._tried: set[str] = set()  # names of policies
         self._memories: dict[str, bool] = {}  # of policies by name
         self._resets, self._seconds = 0, 0.0  # of all rollouts
@@ -92,18 +92,17 @@ class EnvironmentsSimulator(Simulator):
             limits=True,
             tries=True,
             policies=self.policies,
-            load_policy=self._load_policy,
+            load_policy=lambda name="": self.policies[name or next(iter(self.policies))],
             remembers=self.remembers,
             components=self._envs.components,
             engine="gymnasium",
             found=self.found,
         )
 
-    def _load_policy(self, name: str = "") -> Policy:
-        return self.policies[name or next(iter(self.policies))]
-
-    def _let_act(self, name: str) -> None:
-        self._acting, self.policy = name or next(iter(self.policies)), self._load_policy(name)
+    def _let_act(self, name: str = "") -> Policy:
+        self._acting = name or next(iter(self.policies))
+        self.policy = self.policies[self._acting]
+        return self.policy
 
     @property
     def found(self) -> Found:
@@ -155,17 +154,14 @@ class EnvironmentsSimulator(Simulator):
 
     def remembers(self, name: str = "") -> bool:
         """Returns whether a policy has a memory that nothing clears; see :class:`Capabilities`."""
-        self._let_act(name)
-        name, policy, envs = self._acting, self.policy, self._envs
+        policy, name, envs = self._let_act(name), self._acting, self._envs
         if name not in self._memories:
-            tried = policy.in_sequence and isinstance(policy, FunctionPolicy)
-            known = False
-            if tried and isinstance(envs, SingleEnvironments):
+            self._memories[name] = False
+            if policy.in_sequence and isinstance(policy, FunctionPolicy) and isinstance(envs, SingleEnvironments):
                 with suppress(Exception, SystemExit):  # the first trajectory fails in the same way
-                    known = remembers(policy, first_observations(envs, seeded=self._reseed))
-            if known:
+                    self._memories[name] = remembers(policy, first_observations(envs, seeded=self._reseed))
+            if self._memories[name]:
                 self.note(*memory_notes(policy.name))
-            self._memories[name] = known
         return self._memories[name]
 
     def _try(self, seeds: Sequence[int]) -> None:
@@ -183,8 +179,7 @@ class EnvironmentsSimulator(Simulator):
 
     def audition(self, request: Request) -> tuple[Rehearsal, bool]:
         """Rehearses for several processes; returns what was found, and whether each would have the policy's memory."""
-        self._let_act(request.policy)
-        found, policy = self.rehearse(request.seeds), self.policy
+        policy, found = self._let_act(request.policy), self.rehearse(request.seeds)
         if not policy.in_sequence or not isinstance(self._envs, SingleEnvironments):
             return found, False
         with suppress(Exception, SystemExit):
