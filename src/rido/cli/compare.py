@@ -132,15 +132,7 @@ def _said(kind: GateName | None, verdict: Verdict, confidence: float) -> str:
 
 
 def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
-    """Returns a comparison as Markdown, for a pull request.
-
-    Args:
-        comparison: what :func:`rido.compare` returned.
-        verdict: a line that comes first.
-
-    Returns:
-        The verdict, the summary's first line, a table of all policies, and warnings.
-    """
+    """Returns a comparison as Markdown, for a pull request; the verdict, if there is one, comes first."""
     from rido.plots.markdown import escaped, table  # plots are slow to import
 
     head, *_ = comparison.summary().splitlines()

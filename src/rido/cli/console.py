@@ -47,11 +47,7 @@ class Interrupted(CommandError):
 
 @contextmanager
 def one_line_errors(*, interrupted: str = "stopped") -> Iterator[None]:
-    """Turns interrupts and exits into errors; every error ends the command in one line, see :func:`fail_with`.
-
-    Args:
-        interrupted: what to say on Ctrl-C, SIGTERM and SIGHUP.
-    """
+    """Turns interrupts and exits into errors; every error ends the command in one line, see :func:`fail_with`."""
     try:
         with _interrupted_by_signals():
             yield

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rido.comparison.paired import Rewards
 from rido.core import checks
-from rido.core.digits import plain, with_interval
+from rido.core.digits import entries, with_interval
 from rido.core.estimate import Estimate, unseen_share
 from rido.core.proportions import TwoValuedEstimate
 
@@ -229,29 +229,18 @@ class Comparison:
                 row["behind_low"], row["behind_high"] = self.bounds(leader, name)
                 row["pairing_gain"] = self.pairing_gain(leader, name)
             policies.append(row)
-        found: dict[str, Any] = plain(
-            {
-                "best": self.best,
-                "decided": self.decided,
-                "ranking": self.ranking,
-                "policies": policies,
-                "confidence": self.confidence,
-                "tolerance": self.tolerance,
-                "transitions": self.transitions,
-                "trajectories": self.trajectories,
-                "budget": self.budget,
-                "needed": self.needed,
-                "environment": self.environment,
-                "horizon": self.rewards.horizon,
-                "gamma": self.rewards.gamma,
-                "seed": self.seed,
-                "reproducible": self.reproducible,
-                "seconds": self.seconds,
-                "warnings": self.warnings,
-                "remarks": self.remarks,
-            }
+        return entries(
+            self,
+            without=("exits", "level", "notes"),
+            decided=self.decided,
+            policies=policies,
+            transitions=self.transitions,
+            trajectories=self.trajectories,
+            needed=self.needed,
+            horizon=self.rewards.horizon,
+            gamma=self.rewards.gamma,
+            warnings=self.warnings,
         )
-        return found
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws the interval of each policy; needs matplotlib."""

@@ -15,12 +15,7 @@ Outcome = Literal["pass", "fail", "undecided"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate decided.
-
-    Attributes:
-        outcome: "pass", "fail" or "undecided".
-        why: the reason, in one line.
-    """
+    """What a gate decided, and the reason in one line."""
 
     outcome: Outcome
     why: str

@@ -183,14 +183,7 @@ def _from_objects(episodes: Sequence[Any], names: Sequence[str]) -> RecordedRetu
 def _returns(
     entries: Sequence[Any], seeds: Sequence[Any] | None = None, places: Iterable[str] = (), *, success: bool = False
 ) -> RecordedReturns:
-    """Checks what was read.
-
-    Args:
-        entries: the returns, as numbers, booleans or text.
-        seeds: of each.
-        places: of each, for errors; "episode 7:" if not given.
-        success: whether only 0 and 1 are returns.
-    """
+    """Checks what was read; ``places`` name the entries in errors, and only 0 and 1 are successes."""
     where = list(places) or [f"episode {number}:" for number in range(len(entries))]
     numbers = np.empty(len(entries))
     for index, entry in enumerate(entries):

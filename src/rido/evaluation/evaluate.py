@@ -266,21 +266,5 @@ def _task(
             f"reward_range needs run=FILE or a budget of at most {_SUMMED_BUDGET:,} transitions, beyond which a device "
             f"keeps the rewards to itself, got {first.budget:,}"
         )
-    return EvaluationTask(
-        make=partial(method.make, **settings),
-        strategy=first,
-        goals=tuple(goals),
-        critic=critic,
-        sobol=sobol,
-        summing=summing,
-        max_resets=2 * first.budget if options["max_resets"] is None else options["max_resets"],
-        reset_cost=options["reset_cost"],
-        first_budget=first.budget,
-        until=method.until,
-        reward_range=options["reward_range"],
-        seed=options["seed"],
-        run=run,
-        progress=options["progress"],
-        timing=timing,
-        components=columns,
-    )
+    make = partial(method.make, **settings)
+    return EvaluationTask(options, make, first, tuple(goals), critic, method.until, summing, timing, columns)

@@ -19,9 +19,6 @@ class Progress:
     Args:
         budget: transitions in all.
         shown: whether to show anything; if None, when standard error is a terminal.
-
-    Attributes:
-        shown: whether anything is shown.
     """
 
     def __init__(self, budget: int, *, shown: bool | None) -> None:

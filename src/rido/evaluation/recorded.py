@@ -59,12 +59,7 @@ class RecordedRun:
 
 
 class _Followed(Strategy):
-    """Asks for the trajectories of a file, whoever planned them, and estimates from all of them together.
-
-    Args:
-        batches: lengths of the trajectories of each round.
-        **settings: horizon, budget and gamma.
-    """
+    """Asks for the trajectories of a file, whoever planned them, and estimates from all of them together."""
 
     def __init__(self, *, batches: Sequence[NDArray[np.int64]], **settings: Any) -> None:
         self._batches = deque(batches)
@@ -104,9 +99,6 @@ def read_run(path: str | Path) -> RecordedRun:
 
     Args:
         path: the file that ``evaluate(run=...)`` wrote.
-
-    Returns:
-        What the file tells.
     """
     with RunFile.read(path) as file:
         header, pieces = file.header, list(file.pieces())
@@ -135,14 +127,7 @@ def read_run(path: str | Path) -> RecordedRun:
 def _read(
     file: RunFile, header: EvaluationHeader, pieces: Sequence[Piece], make: Callable[..., Strategy]
 ) -> RecordedRun:
-    """Runs the loop on the pieces of a file.
-
-    Args:
-        file: the run file.
-        header: its header.
-        pieces: its pieces.
-        make: makes the strategy.
-    """
+    """Runs the loop on the pieces of a file, with the strategy that ``make`` makes."""
     goals, edges = recorded_goals(file), file.state("reward_range", None)
     critic, choice = None, CriticChoice(header.critic)
     if pieces[0].features is not None:
@@ -161,24 +146,10 @@ def _read(
         clock = Clock(0.0, header.horizon)
         timing = TimeBudget(header.time_budget or 0.0, Costs(**header.costs), clock, 0.0, None, header.first_budget)
     strategy = make(horizon=header.horizon, budget=goals[0].budget, gamma=header.gamma)
-    task = EvaluationTask(
-        make=make,
-        strategy=strategy,
-        goals=tuple(goals),
-        critic=critic,
-        sobol=header.starts == "sobol",
-        summing=False,
-        max_resets=header.max_resets or 0,
-        reset_cost=header.reset_cost,
-        first_budget=goals[0].budget,
-        until=until,
-        reward_range=None if edges is None else (edges[0], edges[1]),
-        seed=header.seed,
-        run=None,
-        progress=False,
-        timing=timing,
-        components=Components.recorded(header),
-    )
+    options: dict[str, Any] = dict(starts=header.starts, max_resets=header.max_resets or 0, progress=False)
+    options |= dict(reset_cost=header.reset_cost, reward_range=None if edges is None else (edges[0], edges[1]))
+    columns = Components.recorded(header)
+    task = EvaluationTask(options, make, strategy, tuple(goals), critic, until, timing=timing, components=columns)
     begin(task, choice)
     names: dict[str, Any] = dict(environment=header.environment, policy=header.policy, seed=header.seed)
     found = run_from(Recorded(file, deque(pieces)), task, choice, **names, wants_history=True)

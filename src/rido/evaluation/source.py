@@ -268,6 +268,7 @@ class Recorded:
     """
 
     takes_points = sums = False
+    batch = _RESETS
 
     def __init__(self, file: RunFile, pieces: deque[Piece] | None = None) -> None:
         self._file = file
@@ -275,7 +276,6 @@ class Recorded:
         self._resets = deque(file.resets())
 
     def next(self, request: Wanted) -> Piece:
-        """Returns the next recorded piece, if it is of these trajectories."""
         if not self.pieces:
             return self._simulate(request)
         piece, lengths = self.pieces.popleft(), request.lengths
@@ -286,7 +286,6 @@ class Recorded:
         return piece
 
     def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
-        """Returns the next recorded resets."""
         if not self._resets:
             return self._reset(first, replicates, critic, points=points)
         if points:
@@ -296,20 +295,13 @@ class Recorded:
         return self._resets.popleft()
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
-        """Returns what was decided."""
         if (found := self._file.decided(name, round_)) is None:
             raise EndedError(self._file.path)
         return found
 
     def said(self) -> Said:
-        """Returns what the run has said."""
         notes, doubts, remarks = (self._file.state(name, []) for name in (NOTES, DOUBTS, REMARKS))
         return Said(notes, doubts, remarks, self._file.state("normalisation", ""), self._file.decided("rehearsed") or 0)
-
-    @property
-    def batch(self) -> int:
-        """Resets in a batch."""
-        return _RESETS
 
     def _simulate(self, request: Wanted) -> Piece:
         raise EndedError(self._file.path)
@@ -322,20 +314,13 @@ class Recorded:
 
 
 class Resumed(Recorded):
-    """The pieces of a run file, and then those of a simulator, which are recorded.
-
-    Args:
-        file: the run file.
-        live: simulates.
-        pieces: recorded pieces that are still to come, where several sources share them.
-    """
+    """The pieces of a run file, and then those of a simulator, which are recorded; arguments as above."""
 
     def __init__(self, file: RunFile, live: Live, pieces: deque[Piece] | None = None) -> None:
         super().__init__(file, pieces)
         self._live, self.takes_points = live, live.takes_points
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
-        """Returns what was decided before; if nothing was, decides and records it."""
         return self._file.decide(name, value, round_)
 
     def check_same(self, name: str, values: list[float]) -> None:
@@ -347,7 +332,6 @@ class Resumed(Recorded):
             )
 
     def said(self) -> Said:
-        """Returns what the run has said, with what is new."""
         now = self._live.said()
         for name, texts in ((NOTES, now.notes), (DOUBTS, now.doubts), (REMARKS, now.remarks)):
             self._file.note(name, texts)
@@ -375,26 +359,10 @@ Source = Live | Recorded
 """Where the loop gets the pieces of a run, and what was decided before."""
 
 
-def collect(
-    source: Source,
-    request: Wanted,
-    bar: Progress,
-    *,
-    check: Callable[[Trajectories], None] | None = None,
-) -> Iterator[Piece]:
-    """Returns the trajectories of a request, one piece after the other.
-
-    Args:
-        source: where they come from.
-        request: the trajectories.
-        bar: moves on with each piece.
-        check: raises if the rewards of a piece are not as they should be.
-    """
+def collect(source: Source, request: Wanted, bar: Progress) -> Iterator[Piece]:
+    """Returns the trajectories of a request, one piece after the other."""
     while request.lengths.size and (request.room is None or request.lengths[0] <= request.room):
         piece = source.next(request)
-        batch = piece.trajectories
-        if check is not None:
-            check(batch)
-        bar.advance(batch.transitions)
-        request = request.after(batch)
+        bar.advance(piece.trajectories.transitions)
+        request = request.after(piece.trajectories)
         yield piece

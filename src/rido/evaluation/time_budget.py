@@ -222,13 +222,7 @@ class TimeBudget:
         return affordable if self.most is None else min(affordable, self.most)
 
     def next_budget(self, strategy: Strategy, collector: Collector, reserve: int) -> int:
-        """Returns the transitions that the strategy may have spent after its next plan.
-
-        Args:
-            strategy: what plans.
-            collector: says what was collected, and how fast.
-            reserve: transitions that are kept for resets.
-        """
+        """Returns the transitions that the strategy may have spent after its next plan, with a reserve for resets."""
         taken, seconds = collector.latest
         rate = taken / seconds if seconds > 0 else self.costs.rate(strategy.horizon)
         if collector.round == 1:  # what follows the pilot may be much shorter trajectories, at a rate not seen yet

@@ -32,13 +32,7 @@ Floats = NDArray[np.float64]
 
 
 def random_directions(size: int, count: int, generator: np.random.Generator) -> Floats:
-    """Returns directions in which ``|P x|^2`` has the expectation ``|x|^2``; the axes where these are no more.
-
-    Args:
-        size: number of parameters.
-        count: number of directions.
-        generator: what they are drawn from.
-    """
+    """Returns directions in which ``|P x|^2`` has the expectation ``|x|^2``; the axes where these are no more."""
     if size <= count:
         return np.eye(size)
     directions: Floats = generator.standard_normal((count, size)) / np.sqrt(count)
@@ -78,12 +72,7 @@ class _Batch:
         return self.steps < np.repeat(self.rewards.steps, self.rewards.lengths)
 
     def under(self, baselines: Floats | None, gamma: float) -> Floats:
-        """Returns the residuals ``X_t + gamma v_{t+1} - v_t`` under the baseline v of each trajectory's team.
-
-        Args:
-            baselines: v_t for each team and step, and 0 for the horizon; None for no baseline.
-            gamma: discount factor.
-        """
+        """Returns the residuals ``X_t + gamma v_{t+1} - v_t`` under the baseline v of each trajectory's team."""
         if baselines is None:
             return self.residuals
         lengths, steps = self.rewards.lengths, self.steps

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.core.digits import plain, to_digits
+from rido.core.digits import entries, to_digits
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
@@ -102,7 +102,8 @@ class Gradient:
     def summary(self) -> str:
         """Returns what was found, in a few lines."""
         value, low, high = to_digits(self.returns.value, *self.returns.interval())
-        helped = "".join(f", {name} {used}" for name, used in self._helpers.items() if used != "none")
+        used = {"baseline": self.baseline, "critic": self.critic}
+        helped = "".join(f", {name} {what}" for name, what in used.items() if what != "none")
         lines = [
             f"policy gradient of {self.policy} in {self.environment}: {self.vector.size:,} parameters, length "
             f"{self.norm:.4g}, standard error {self.standard_error:.3g}",
@@ -118,36 +119,17 @@ class Gradient:
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the vector as plain numbers, strings and lists, with None where not finite."""
         low, high = self.returns.interval()
-        found: dict[str, Any] = plain(
-            {
-                "environment": self.environment,
-                "policy": self.policy,
-                "strategy": self.strategy,
-                **self._helpers,
-                "norm": self.norm,
-                "standard_error": self.standard_error,
-                "relative_error": self.relative_error,
-                "return": self.returns.value,
-                "return_low": low,
-                "return_high": high,
-                "uniform_transitions": self.uniform_transitions,
-                "parameters": self.vector.size,
-                "gamma": self.returns.gamma,
-                "horizon": self.schedule.horizon,
-                "transitions": self.transitions,
-                "trajectories": self.trajectories,
-                "counts": self.schedule.counts.tolist(),
-                "seed": self.seed,
-                "seconds": self.seconds,
-                "warnings": self.warnings,
-                "remarks": self.remarks,
-            }
+        return entries(
+            self,
+            without=("value", "vector", "returns", "directions", "projections"),
+            norm=self.norm,
+            relative_error=self.relative_error,
+            **{"return": self.returns.value, "return_low": low, "return_high": high},
+            parameters=self.vector.size,
+            gamma=self.returns.gamma,
+            horizon=self.schedule.horizon,
+            counts=self.schedule.counts.tolist(),
         )
-        return found
-
-    @property
-    def _helpers(self) -> dict[str, str]:
-        return {"baseline": self.baseline, "critic": self.critic}
 
 
 @declares

@@ -171,12 +171,7 @@ class EvalEnvs:
             first.close()
 
     def open(self, episodes: Episodes, agent_space: gym.Space[Any]) -> Any:
-        """Returns what :func:`rido.evaluate` takes.
-
-        Args:
-            episodes: where the ends of episodes are counted.
-            agent_space: the agent's observation space.
-        """
+        """Returns what :func:`rido.evaluate` takes; ends of episodes are counted by ``episodes``."""
 
         def wrap(env: Env) -> Env:
             return _EpisodeWrapper(_seen_by(agent_space, env), episodes, monitored=self._monitored, render=self._render)

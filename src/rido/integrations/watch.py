@@ -23,11 +23,7 @@ _SECONDS = 0.3  # between two looks at the file
 
 
 def watch_app(path: str | Path) -> Starlette:
-    """Returns an application that serves the live page of a run. It never writes to the run's files.
-
-    Args:
-        path: a run file, or the folder of a suite; it may come into being later.
-    """
+    """Returns an application that serves the live page of a run. It never writes to the run's files."""
     import_extra("rido watch", "starlette", "watch")
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
@@ -62,13 +58,7 @@ def watch_app(path: str | Path) -> Starlette:
 
 
 def serve(path: str | Path, *, port: int, opened: Any = None) -> None:
-    """Serves the live page of a run on 127.0.0.1 until it is interrupted.
-
-    Args:
-        path: a run file, or the folder of a suite.
-        port: of the page; 0 for any that is free.
-        opened: called with the address when the page can be read.
-    """
+    """Serves the live page of a run on 127.0.0.1 until it is interrupted; calls ``opened`` with its address."""
     app = watch_app(path)
     uvicorn = import_extra("rido watch", "uvicorn", "watch")
     config = uvicorn.Config(app, host=_HOSTS[0], port=port, log_level="critical", timeout_graceful_shutdown=2)

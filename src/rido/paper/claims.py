@@ -34,14 +34,7 @@ ALIKE = 0.1
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper.
-
-    Attributes:
-        section: where it is checked.
-        text: what the paper says.
-        verdict: whether it holds.
-        numbers: what was measured.
-    """
+    """One claim of the paper, where it is checked, whether it holds, and what was measured."""
 
     section: str
     text: str

@@ -74,14 +74,7 @@ class SolverRido(Rido):
 
 
 def running_time(source: BankSource, budget: int, batch: int, repetitions: int) -> dict[str, Any]:
-    """Returns the seconds that each strategy takes with real steps. Strategies take turns, so that ratios are fair.
-
-    Args:
-        source: the domain and its policy.
-        budget: transitions.
-        batch: b of RIDO.
-        repetitions: runs of each strategy, whose medians are returned.
-    """
+    """Returns the median seconds of each strategy with real steps. Strategies take turns, so that ratios are fair."""
     strategies: dict[str, Callable[..., Strategy]] = {
         "uniform": Uniform,
         "robust": Robust,

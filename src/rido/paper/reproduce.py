@@ -57,7 +57,7 @@ class Reproduction:
         return BankSource(
             domain=domain,
             gamma=gamma if domain.own_policy_of_gamma else None,
-            policy=find_policy(domain, self.agents, self.out / "agents"),
+            policy=find_policy(domain, self.agents),
             rows=domain.part * math.ceil(PARTS * min(self.runs, _FULL_STUDY) / _FULL_STUDY),
             folder=self.out / "banks",
         )

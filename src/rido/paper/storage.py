@@ -30,13 +30,7 @@ class Job:
 
 
 def run_tasks(tasks: Sequence[Job], processes: int, advance: Callable[[], None]) -> None:
-    """Runs all tasks that are not done yet in several processes, and writes each result as soon as it is there.
-
-    Args:
-        tasks: the tasks, longest first.
-        processes: number of processes.
-        advance: called once for each task, also for those done before.
-    """
+    """Runs all tasks that are not done yet in several processes, and writes each result as soon as it is there."""
     todo = [task for task in tasks if not task.path.exists()]
     for _ in range(len(tasks) - len(todo)):
         advance()

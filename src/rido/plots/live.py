@@ -7,10 +7,6 @@ from rido.plots.report import template
 
 
 def live_html(title: str) -> str:
-    """Returns the page that ``rido watch`` serves; it gets the state of the run from ``events`` beside it.
-
-    Args:
-        title: shown until the first state comes.
-    """
+    """Returns the page that ``rido watch`` serves; it gets the state of the run from ``events`` beside it."""
     script, digest = script_and_digest("live.js")
     return template("live.html").render(title=title, script=script, digest=digest)

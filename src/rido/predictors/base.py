@@ -96,9 +96,6 @@ class AgentCritic(Critic):
 
     It holds for an infinite horizon at the agent's own discount g, so with k steps to go it is multiplied by 1 - g^k.
 
-    Args:
-        value: The agent's value function.
-
     Attributes:
         discount: The agent's own discount g.
         advantages: Of drawn actions, if they are known; see :class:`rido.policies.base.ValueFunction`.
@@ -140,14 +137,7 @@ class Signal:
 
 
 def signal(critic: Critic, observed: Batch, *, horizon: int, gamma: float) -> Signal:
-    """Compute the residuals of trajectories under a critic.
-
-    Args:
-        critic: The value function V.
-        observed: Trajectories and their observations.
-        horizon: Number of time steps T.
-        gamma: Discount factor.
-    """
+    """Compute the residuals of trajectories under a critic."""
     ends = np.cumsum(observed.trajectories.steps + 1)
     to_go = steps_to_go(observed.trajectories, observed.terminated, horizon)
     values = np.zeros(to_go.size)

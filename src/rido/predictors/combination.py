@@ -57,13 +57,7 @@ class Applied:
 
 
 class Signals:
-    """Moments of the rewards, the differences D_j and their pairwise sums, from which all f_t follow.
-
-    Args:
-        parts: The same value functions on some trajectories.
-        horizon: Number of time steps T.
-        gamma: Discount factor.
-    """
+    """Moments of the rewards, the differences D_j and their pairwise sums, from which all f_t follow."""
 
     def __init__(self, parts: Sequence[Applied], *, horizon: int, gamma: float) -> None:
         self.starts = np.concatenate([part.starts for part in parts], axis=1)

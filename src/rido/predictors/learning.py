@@ -57,18 +57,7 @@ class _Team:
 
 
 class Learner:
-    """The critics of all teams.
-
-    Args:
-        extractor: Makes the features.
-        members: Groups in a team, the groups of one team after those of the other.
-        groups: Number of groups in all.
-        horizon: Number of time steps T.
-        gamma: Discount factor.
-        budget: Transitions to spend in all.
-        resets: Independent starts that a critic's expectation will come from.
-        required: Whether a critic must be used, also where none seems to gain.
-    """
+    """The critics of all teams."""
 
     def __init__(
         self,
@@ -208,12 +197,7 @@ class Learner:
         return Applied(batch, differences, np.array([one.starts for one in found]))
 
     def value_functions(self, coefficients: Sequence[Floats], sample: Sample) -> Floats:
-        """Values at all rows of a sample, zero where no reward is to come; one row for each value function.
-
-        Args:
-            coefficients: Of each regression.
-            sample: Trajectories and their features.
-        """
+        """Values at all rows of a sample, zero where no reward is to come; one row for each value function."""
         to_go = sample.to_go(self._horizon)
         alive = to_go > 0
         features, steps = sample.features[alive], to_go[alive]
@@ -227,11 +211,7 @@ class Learner:
 
 
 class LearnedCritic(Critic):
-    """The mean of the critics of all teams.
-
-    Args:
-        learner: Has learned them.
-    """
+    """The mean of the critics of all teams."""
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner

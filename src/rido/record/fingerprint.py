@@ -40,10 +40,6 @@ _GLOBAL_READS = ("LOAD_GLOBAL", "LOAD_NAME")
 def identify(what: str, thing: Any) -> str:
     """The attribute ``fingerprint`` of something that a user gave, or else the fingerprint of its content.
 
-    Args:
-        what: "policy", "critic" or "simulator", for the error.
-        thing: What was given.
-
     Raises:
         ValueError: The content cannot be read, and there is no attribute ``name`` to go by.
     """

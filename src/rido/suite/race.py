@@ -283,14 +283,10 @@ def _lacking(spent: Array, shares: Array, amount: float) -> Array:
 
 
 def _shrunk(spreads: Array, trajectories: Array) -> Array:
-    """Returns spreads that are drawn towards those of the other policies in the same task.
+    """Returns spreads (tasks, policies) that are drawn towards those of the other policies in the same task.
 
     A policy whose few trajectories happened to be alike would otherwise get no more of them, and keep the too small
     error and the too good value that they show.
-
-    Args:
-        spreads: a row for each task, a column for each policy.
-        trajectories: what each spread rests on.
     """
     squares = spreads**2
     common = np.sum(trajectories * squares, axis=1, keepdims=True) / np.sum(trajectories, axis=1, keepdims=True)

@@ -29,14 +29,6 @@ class OpenTask:
 
     Each policy has its own run file, named by task, policy and a digest of all that its rewards depend on. So a
     policy whose weights have changed gets a new file, and an old file is found again whatever else the suite has.
-
-    Args:
-        name: of the task.
-        task: the task, with its horizon.
-        policies: by name.
-        seed: of the suite.
-        folder: of the run files; None to record nothing.
-        settings: how all tasks are collected.
     """
 
     def __init__(

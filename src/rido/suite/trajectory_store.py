@@ -21,10 +21,6 @@ class TrajectoryStore:
     In the run file, the round of a piece is the index of its first trajectory; the others follow. Where an index is
     there more than once, the longest trajectory is the one that is used.
 
-    Args:
-        live: simulates them.
-        record: the run file; None to keep nothing.
-
     Attributes:
         live: simulates them.
         recorded: transitions that were in the run file before.
@@ -40,13 +36,7 @@ class TrajectoryStore:
             self._keep(piece.round, piece.trajectories)
 
     def take(self, first: int, lengths: NDArray[np.int64], bar: Progress) -> Trajectories:
-        """Returns the trajectories ``first, first + 1, ...`` of these lengths.
-
-        Args:
-            first: index of the first one.
-            lengths: planned length of each.
-            bar: moves on as they come.
-        """
+        """Returns the trajectories ``first, first + 1, ...`` of these lengths."""
         missing = np.array([not self._has(first + row, int(length)) for row, length in enumerate(lengths)])
         edges = np.flatnonzero(np.diff(missing, prepend=False, append=False))
         for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
