@@ -12,9 +12,9 @@ from environments import Mortal
 from interrupted import act, always, never
 from rido.core.digits import with_interval
 from rido.evaluation.recorded import read_run
-from rido.integrations import live
-from rido.integrations.live import LiveRun
-from rido.record.records import WORKERS
+from rido.integrations import watch
+from rido.integrations.watch import LiveRun
+from rido.record.header import WORKERS
 from rido.record.runfile import RunFile
 from runfiles import edit
 
@@ -24,7 +24,7 @@ ENV = partial(Mortal, death=0.05)
 @pytest.fixture(autouse=True)
 def without_leisure(monkeypatch):
     """Files are read whenever they are asked for, however long that takes."""
-    monkeypatch.setattr(live, "_LEISURE", 0.0)
+    monkeypatch.setattr(watch, "_LEISURE", 0.0)
 
 
 SETTINGS = dict(gamma=0.95, horizon=20, budget=4000, seed=3)

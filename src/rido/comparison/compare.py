@@ -20,8 +20,7 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.source import EndedError, Live, Recorded, Resumed, Said, Source, Wanted, collect
 from rido.policies.files import named_policies
 from rido.record.database import RunFileError
-from rido.record.header import ComparisonHeader
-from rido.record.records import Piece
+from rido.record.header import ComparisonHeader, Piece
 from rido.record.runfile import RunFile
 from rido.simulators import factory
 from rido.simulators.base import refuse_components, refuse_memory

@@ -17,7 +17,7 @@ from rido.evaluation.source import RESET_REPLICATES, Live, Resumed, Source, Want
 from rido.predictors.base import Critic
 from rido.predictors.features import FeatureExtractor, Sample
 from rido.predictors.learning import Learner
-from rido.record.records import Piece
+from rido.record.header import Piece
 from rido.simulators.base import NO_TRAJECTORIES
 from rido.simulators.requests import check_rewards
 from rido.simulators.sobol import means_of_replicates
@@ -44,17 +44,10 @@ class Collector:
     """
 
     def __init__(
-        self,
-        source: Source,
-        *,
-        bar: Progress,
-        reward_range: tuple[float, float] | None = None,
-        components: Components | None = None,
+        self, source: Source, bar: Progress, reward_range: tuple[float, float] | None, components: Components | None
     ) -> None:
-        self.source = source
-        self._bar = bar
-        self._reward_range = reward_range
-        self._components = components
+        self.source, self._bar = source, bar
+        self._reward_range, self._components = reward_range, components
         self.critic: Critic | None = None
         self._starts: list[NDArray[np.float64]] = []
         self._reset_starts: NDArray[np.float64] | None = None

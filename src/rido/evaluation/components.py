@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from rido.core import checks
-from rido.core.allocation import Array, discount_factors
+from rido.core.allocation import discount_factors
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.moments import Moments
@@ -120,8 +120,9 @@ class Components:
         self.check(batch)
         if len(self.gammas) == 1:
             return batch
-        factors = self._factors(int(batch.lengths.max()))[positions(batch.lengths)]
-        flat = batch.flat.reshape(len(batch.flat), -1, 1) * factors[:, None, :]
+        longest = int(batch.lengths.max())
+        factors = np.stack([discount_factors(longest, gamma / self.gamma) for gamma in self.gammas], axis=1)
+        flat = batch.flat.reshape(len(batch.flat), -1, 1) * factors[positions(batch.lengths), None, :]
         return Trajectories.from_flat(flat.reshape(len(flat), -1), batch.lengths, batch.steps)
 
     def check(self, batch: Trajectories) -> None:
@@ -132,10 +133,6 @@ class Components:
                 f"simulator must return rewards with the components {', '.join(self.names)}, one column for each, got "
                 f"shape {batch.flat.shape}"
             )
-
-    def _factors(self, horizon: int) -> Array:
-        """Returns ``(gamma_j / g)^t``, a row for each step."""
-        return np.stack([discount_factors(horizon, gamma / self.gamma) for gamma in self.gammas], axis=1)
 
     def joint(self, found: JointEstimate, leading: Estimate | None = None) -> JointEstimate:
         """Returns estimates of all columns, each with its own discount.

@@ -11,12 +11,11 @@ from typing import Annotated, Any, Literal, Unpack, get_args
 
 from rido.core import checks
 from rido.core.options import ESTIMATE, SPEND, Option, declares, takes
+from rido.evaluation.budgets import Goal, TimeBudget, all_goals
 from rido.evaluation.components import Components, check_gammas
-from rido.evaluation.extension import Goal, all_goals
 from rido.evaluation.loop import EvaluationTask, run_task
 from rido.evaluation.problem import Problem
 from rido.evaluation.result import Evaluation
-from rido.evaluation.time_budget import TimeBudget
 from rido.predictors.base import Critic
 from rido.predictors.selection import RESET_SHARE
 from rido.record.fingerprint import identify
@@ -232,15 +231,7 @@ def _task(
             )
         method, settings, size = _Method(STRATEGIES["uniform"]), {}, max(size - size % horizon, horizon)
     if options["time_budget"] is not None:
-        timing = TimeBudget.measure(
-            simulator,
-            horizon=horizon,
-            seconds=options["time_budget"],
-            keep_for_resets=critic is not None,
-            seed=options["seed"],
-            run=run,
-            budget=options["budget"],
-        )
+        timing = TimeBudget.measure(simulator, horizon, options)
         size = timing.first_budget(horizon)
         if "reset_price" in method.open:
             settings["reset_price"] = timing.costs.reset_price

@@ -11,17 +11,16 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
+from rido.evaluation.budgets import Goal, TimeBudget, record_goals
 from rido.evaluation.collector import Collector
 from rido.evaluation.components import Components, full_length_returns, leading_moments
-from rido.evaluation.extension import Goal, record_goals
 from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
 from rido.evaluation.source import EndedError, Live, Resumed, Source
-from rido.evaluation.time_budget import TimeBudget
 from rido.predictors.learning import Learner
 from rido.predictors.selection import RESET_SHARE, CriticChoice
 from rido.record.header import EvaluationHeader
@@ -136,7 +135,7 @@ def run_task(
         if record is not None and options["reward_range"] is not None:
             record.set("reward_range", options["reward_range"])
         source = live if record is None else Resumed(record, live)
-        return run_from(source, task, choice, environment=environment, policy=policy, seed=entropy).evaluation
+        return run_from(source, task, choice, environment=environment, policy=policy, seed=entropy)[0]
 
 
 def _header(task: EvaluationTask, choice: CriticChoice, **configuration: Any) -> EvaluationHeader:
@@ -173,20 +172,6 @@ def begin(task: EvaluationTask, choice: CriticChoice, budget: int | None = None)
     return strategy
 
 
-class Outcome(NamedTuple):
-    """How a run ended.
-
-    Attributes:
-        evaluation: the result.
-        strategy: knows what the estimate rests on.
-        history: transitions and the estimate after each round, where they were wanted.
-    """
-
-    evaluation: Evaluation
-    strategy: Strategy
-    history: list[tuple[int, Estimate]]
-
-
 def run_from(
     source: Source,
     task: EvaluationTask,
@@ -196,8 +181,12 @@ def run_from(
     policy: str,
     seed: int,
     wants_history: bool = False,
-) -> Outcome:
+) -> tuple[Evaluation, Strategy, list[tuple[int, Estimate]]]:
     """Runs a task, whose strategy is divided, until its budget is spent or its source ends.
+
+    Returns:
+        The result, the strategy that knows what it rests on, and, where they are wanted, the transitions and the
+        estimate after each round.
 
     Raises:
         EndedError: a recorded run has no finished round.
@@ -205,7 +194,7 @@ def run_from(
     planning, edges = -time.perf_counter(), task.options["reward_range"]
     history: list[tuple[int, Estimate]] | None = [] if wants_history else None
     with Progress(task.goals[-1].budget, shown=task.options["progress"]) as bar:
-        collector = Collector(source, bar=bar, reward_range=edges, components=task.components)
+        collector = Collector(source, bar, edges, task.components)
         strategy, complete = _spend(task, choice, collector, bar, history)
     estimate, guaranteed = strategy.estimate(), None if edges is None else strategy.guaranteed_interval(edges)
     if collector.critic is not None:
@@ -253,7 +242,7 @@ def run_from(
         full_length=returns,
         **({} if task.components is None else task.components.fields()),
     )
-    return Outcome(evaluation, strategy, [(before + transitions, one) for transitions, one in history or ()])
+    return evaluation, strategy, [(before + transitions, one) for transitions, one in history or ()]
 
 
 def _spend(

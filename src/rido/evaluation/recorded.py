@@ -18,19 +18,17 @@ from rido.core import checks
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
 from rido.core.trajectories import count_reached
+from rido.evaluation.budgets import Clock, Costs, TimeBudget, recorded_goals
 from rido.evaluation.components import Components
-from rido.evaluation.extension import recorded_goals
 from rido.evaluation.loop import EvaluationTask, begin, run_from
 from rido.evaluation.result import Evaluation
 from rido.evaluation.source import EndedError, OtherPlanError, Recorded
-from rido.evaluation.time_budget import Clock, Costs, TimeBudget
 from rido.policies.base import ValueFunction
 from rido.predictors.base import AgentCritic
 from rido.predictors.features import FeatureExtractor
 from rido.predictors.selection import RESET_SHARE, CriticChoice
 from rido.record.database import RunFileError
-from rido.record.header import EvaluationHeader
-from rido.record.records import Piece
+from rido.record.header import EvaluationHeader, Piece
 from rido.record.runfile import RunFile
 from rido.strategies import Oracle, Strategy
 from rido.strategies.base import Order
@@ -152,12 +150,12 @@ def _read(
     task = EvaluationTask(options, make, strategy, tuple(goals), critic, until, timing=timing, components=columns)
     begin(task, choice)
     names: dict[str, Any] = dict(environment=header.environment, policy=header.policy, seed=header.seed)
-    found = run_from(Recorded(file, deque(pieces)), task, choice, **names, wants_history=True)
-    moments = found.strategy.moments
+    found, strategy, history = run_from(Recorded(file, deque(pieces)), task, choice, **names, wants_history=True)
+    moments = strategy.moments
     return RecordedRun(
-        evaluation=replace(found.evaluation, strategy=header.strategy, planning_seconds=math.nan),
-        transitions=tuple(transitions for transitions, _ in found.history),
-        estimates=tuple(estimate for _, estimate in found.history),
+        evaluation=replace(found, strategy=header.strategy, planning_seconds=math.nan),
+        transitions=tuple(transitions for transitions, _ in history),
+        estimates=tuple(estimate for _, estimate in history),
         weights=moments.weights() if moments.counts[-1] > 1 else np.zeros(0),
         configuration=header.settings(),
     )

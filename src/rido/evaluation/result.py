@@ -286,13 +286,7 @@ def critic_gain(moments: Moments, error: float) -> float:
     """Returns the variance that plain rewards would leave under their best schedule, over that which was reached."""
     if not _SMALLEST < error < 1 / _SMALLEST or moments.counts[-1] < 2:
         return math.nan
-    return _best_deviation(moments) ** 2 / moments.transitions / error**2
-
-
-def _best_deviation(moments: Moments) -> float:
-    """Returns the error of the estimate under the best schedule, for a budget of one transition.
-
-    Its square, the variance, is ``(sum_t sqrt(c_t g_t))^2`` with pooled weights g_t and costs c_t.
-    """
+    # The best schedule of one transition has the variance (sum_t sqrt(c_t g_t))^2, with pooled weights g and costs c.
     costs = np.maximum(moments.survival, 1 / (1 + moments.counts))
-    return float(costs @ np.sqrt(pool(moments.weights(), costs)))
+    best = float(costs @ np.sqrt(pool(moments.weights(), costs)))
+    return best**2 / moments.transitions / error**2

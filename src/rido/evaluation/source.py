@@ -24,7 +24,7 @@ from rido.policies.observations import take
 from rido.predictors.base import Critic, signal, value
 from rido.predictors.features import FeatureExtractor
 from rido.record.database import RunFileError
-from rido.record.records import DOUBTS, NOTES, REMARKS, WHOLE, Piece
+from rido.record.header import DOUBTS, NOTES, REMARKS, WHOLE, Piece
 from rido.record.runfile import RunFile
 from rido.simulators.base import (
     Batch,

@@ -1,22 +1,204 @@
-"""The server of the live page, for this machine only; needs the extra ``watch``."""
+"""The live page of a run that goes on, for this machine only, and what it shows; needs the extra ``watch``."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from rido.comparison.compare import read_comparison
+from rido.core.digits import plain, with_interval
+from rido.core.estimate import Estimate
 from rido.core.extras import import_extra
-from rido.integrations.live import LiveRun
-from rido.plots.live import live_html
+from rido.core.reward_moments import RewardMoments
+from rido.evaluation.budgets import recorded_goals
+from rido.evaluation.recorded import read_run
+from rido.evaluation.source import EndedError
+from rido.plots.leaderboard import live_html
+from rido.record.database import RunFileError
+from rido.record.following import Follower
+from rido.record.header import ComparisonHeader, EvaluationHeader, SuiteHeader
+from rido.record.runfile import RunFile
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+
+_POINTS = 200  # of a picture
+_LEISURE = 5.0  # times as long as reading everything took, until it is read again
+_PATIENCE = 5.0  # seconds without anything written after which nobody knows whether workers are alive, at least
+
+
+class LiveRun:
+    """Follows the file of an evaluation or a comparison, or the folder of a suite.
+
+    How much was collected is followed piece by piece. Estimates are computed again from all that is recorded, at most
+    every few times as long as that takes.
+
+    Args:
+        path: the file that ``--run`` names, or the folder of a suite; it may come into being later.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._followers: dict[Path, Follower] = {}
+        self._rows: dict[Path, list[str]] = {}
+        self._again = 0.0
+        self._state: dict[str, Any] = {"kind": "waiting", "title": str(path)}
+
+    def state(self) -> dict[str, Any]:
+        """Returns what is known now, as plain numbers, strings and lists; the same object while nothing changes."""
+        try:
+            changed = [follower for follower in self._opened() if follower.advance()]
+            if changed:
+                if self._path.is_dir():
+                    self._state = self._suite(changed)
+                elif isinstance(changed[0].header, ComparisonHeader):
+                    self._state = self._comparison(changed[0])
+                else:
+                    self._state = self._evaluation(changed[0])
+                self._state |= self._alive()
+        except RunFileError as error:
+            if self._state.get("problem") != str(error):
+                self._state = {**self._state, "problem": str(error)}
+        return self._state
+
+    def close(self) -> None:
+        """Closes all files."""
+        for follower in self._followers.values():
+            follower.close()
+
+    def _opened(self) -> Iterable[Follower]:
+        """Returns what is to be looked at now."""
+        if time.monotonic() < self._again:
+            return ()
+        paths = [self._path]
+        if self._path.is_dir():
+            paths = sorted(self._path.rglob("*.rido"))
+        for path in paths:
+            if path not in self._followers and path.is_file() and path.stat().st_size:
+                self._followers[path] = Follower(path)
+        return self._followers.values()
+
+    def _alive(self) -> dict[str, Any]:
+        """Returns the workers alive when something was written last, and the seconds for which that is believed.
+
+        In a suite they are those of the task that was collected last.
+        """
+        last = max(self._followers.values(), key=lambda run: run.written)
+        wait = max(0.0, self._again - time.monotonic())  # until the file is looked at again
+        patience = max(_PATIENCE, 3 * last.longest) + 2 * wait
+        return {"workers": last.workers, "written": last.written or None, "patience": patience}
+
+    def _evaluation(self, run: Follower) -> dict[str, Any]:
+        header = run.header
+        assert isinstance(header, EvaluationHeader)
+        rehearsed = run.decided("rehearsed") or 0
+        told = self._common(
+            run, f"{header.policy} in {header.environment}", "evaluation", recorded_goals(run)[-1].budget
+        )
+        told |= {"transitions": run.transitions + rehearsed, "horizon": header.horizon, "value": "", "rounds": []}
+        try:
+            found = self._read(read_run)
+        except EndedError:  # no finished round yet
+            return {**told, "counts": [], "warnings": []}
+        known = [
+            [transitions, estimate.value, *plain(estimate.interval())]
+            for transitions, estimate in zip(found.transitions, found.estimates, strict=True)
+            if math.isfinite(estimate.standard_error)
+        ]
+        counts = found.evaluation.schedule.counts
+        edges = np.linspace(0, counts.size, min(counts.size, _POINTS) + 1).astype(int)[:-1]
+        return {
+            **told,
+            "rounds": known[:: -(-len(known) // _POINTS) or 1][:-1] + known[-1:],
+            "value": with_interval(*known[-1][1:]) if known else "",
+            "counts": counts[edges].tolist(),
+            "warnings": list(found.evaluation.warnings),
+        }
+
+    def _comparison(self, run: Follower) -> dict[str, Any]:
+        found = self._read(read_comparison)
+        told = found.to_dict()
+        rows = [
+            [
+                row["name"],
+                with_interval(row["value"], row["interval_low"], row["interval_high"]),
+                f"{row['transitions']:,}",
+                "" if row["eliminated_at"] is None else f"{row['eliminated_at']:,}",
+            ]
+            for row in told["policies"]
+        ]
+        return {
+            **self._common(run, f"{len(rows)} policies in {found.environment}", "comparison", found.budget),
+            "value": found.summary().splitlines()[0],
+            "columns": ["policy", "value", "transitions", "eliminated at"],
+            "rows": rows,
+            "warnings": told["warnings"],
+        }
+
+    def _suite(self, changed: Iterable[Follower]) -> dict[str, Any]:
+        for run in changed:
+            if isinstance(run.header, SuiteHeader):
+                self._rows[run.path] = self._read(partial(_row, run))
+        runs = list(self._followers.values())
+        return {
+            "kind": "suite",
+            "title": f"{len(self._rows)} runs in {self._path}",
+            "value": "",
+            "transitions": sum(run.transitions for run in runs),
+            "trajectories": sum(run.trajectories for run in runs),
+            "seconds": sum(run.seconds for run in runs),
+            "columns": ["task", "policy", "transitions", "trajectories", "undiscounted return"],
+            "rows": sorted(self._rows.values()),
+            "warnings": [],
+        }
+
+    def _read(self, reader: Callable[[Path], Any]) -> Any:
+        """Reads all that is recorded, and puts off doing it again."""
+        started = time.monotonic()
+        try:
+            return reader(self._path)
+        finally:
+            now = time.monotonic()
+            self._again = max(now, self._again) + _LEISURE * (now - started)
+
+    def _common(self, run: Follower, title: str, kind: str, budget: int) -> dict[str, Any]:
+        left = max(0, budget - run.transitions)
+        return {
+            "kind": kind,
+            "title": title,
+            "budget": budget,
+            "transitions": run.transitions,
+            "trajectories": run.trajectories,
+            "seconds": run.seconds,
+            "forecast": left * run.seconds / run.transitions if run.transitions else None,
+        }
+
+
+def _row(run: Follower, path: Path) -> list[str]:
+    """Returns what the file of a policy in one task tells."""
+    header = run.header
+    assert isinstance(header, SuiteHeader)
+    moments = RewardMoments(header.horizon, gamma=1.0)
+    with RunFile.read(run.path) as file:
+        for piece in file.pieces():
+            moments.update(piece.trajectories)
+    row = [header.task, header.policy, f"{run.transitions:,}", f"{run.trajectories:,}", ""]
+    if moments.counts[-1] > 1:
+        estimate = Estimate.from_moments(moments)
+        row[-1] = with_interval(estimate.value, *plain(estimate.interval()))
+    return row
+
 
 _HOSTS = ["127.0.0.1", "localhost"]  # other names could be those of a page that wants to read along
 _SECONDS = 0.3  # between two looks at the file

@@ -146,3 +146,9 @@ def _score(row: dict[str, Any]) -> list[tuple[float | None, str]]:
 
 def _cell(cell: dict[str, Any]) -> str:
     return with_interval(cell["value"], cell["interval_low"], cell["interval_high"])
+
+
+def live_html(title: str) -> str:
+    """Returns the page that ``rido watch`` serves; it gets the state of the run from ``events`` beside it."""
+    script, digest = script_and_digest("live.js")
+    return template("live.html").render(title=title, script=script, digest=digest)

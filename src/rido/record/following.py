@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from rido.record.database import one_line_errors, open_for_reading
-from rido.record.records import WORKERS
+from rido.record.header import WORKERS
 from rido.record.runfile import RunFile
 
 

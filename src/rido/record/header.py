@@ -1,4 +1,4 @@
-"""Headers: the settings that a run file is of, written once. A run resumes only with the same ones."""
+"""What a run file holds: a header, written once, with which alone a run resumes; pieces, decisions and notes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.trajectories import Trajectories
 
 FINGERPRINT = "_fingerprint"
 """Suffix of the names of fields that hold fingerprints."""
@@ -72,7 +77,7 @@ class EvaluationHeader(Header):
         time_budget: seconds to spend.
         budget: transitions of the first goal; None where only time is limited.
         first_budget: transitions that the first plan was for, where time is limited.
-        costs: what was measured for a time budget, the fields of :class:`rido.evaluation.time_budget.Costs`.
+        costs: what was measured for a time budget, the fields of :class:`rido.evaluation.budgets.Costs`.
         strategy: name of the strategy.
         options: the strategy's settings.
         critic: name of the control variate that was asked for.
@@ -145,3 +150,42 @@ def header_from(found: dict[str, Any]) -> Header:
     """
     header = HEADERS[found["kind"]]
     return header(**{one.name: found[one.name] for one in fields(header)})
+
+
+WHOLE = -1
+"""The round of decisions that hold for the whole run."""
+
+NOTES = "notes"
+"""Reasons why the same seed may not give the same result."""
+
+DOUBTS = "doubts"
+"""Why policies may not be the agents that were trained, or critics not those that were asked for."""
+
+REMARKS = "remarks"
+"""What else a reader of the result may want to know."""
+
+WORKERS = "workers"
+"""The workers alive, those that there should be, and the time, in seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A batch of trajectories of one round.
+
+    Attributes:
+        round: Index of the round that they belong to.
+        trajectories: The rewards.
+        seconds: Time that collecting them took.
+        signal: Trajectories with residuals in the place of the rewards, if there are any.
+        starts: With a signal: one value for the first observation of each trajectory.
+        features: Rows of numbers for each step that was taken and after the last one, if there are any.
+        terminated: With features: whether the environment ended each trajectory.
+    """
+
+    round: int
+    trajectories: Trajectories
+    seconds: float
+    signal: Trajectories | None = None
+    starts: NDArray[np.float64] | None = None
+    features: NDArray[np.float64] | None = None
+    terminated: NDArray[np.bool_] | None = None

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories
 from rido.record.database import RunFileError, one_line_errors, open_for_reading, open_for_writing, transaction
-from rido.record.header import EvaluationHeader, Header, header_from
-from rido.record.records import WHOLE, WORKERS, Piece
+from rido.record.header import WHOLE, WORKERS, EvaluationHeader, Header, Piece, header_from
 from rido.record.schema import SCHEMA, checksum
 
 _KINDS = {"header": "setting", "decisions": "decision", "state": "state", "pieces": "piece", "resets": "resets"}

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
-from rido.record.header import HEADERS
-from rido.record.records import DOUBTS, NOTES, REMARKS, WHOLE, WORKERS
+from rido.record.header import DOUBTS, HEADERS, NOTES, REMARKS, WHOLE, WORKERS
 
 # Columns of pieces are those of Piece. Arrays are blobs of int32 (lengths, steps), bool (terminated) or float64; other
 # values are JSON. Decisions are what a run that resumes must do again, state is what a run says of itself last. The
