@@ -1,7 +1,5 @@
 """``rido card``: the evaluation results of a model card."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

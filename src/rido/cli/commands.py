@@ -1,7 +1,5 @@
 """All commands under one name."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

@@ -12,7 +12,6 @@ from rido.cli.console import may_run_code, require_writable
 from rido.cli.options import EnvArgument, JsonOption, Output, command
 from rido.comparison.compare import DECIDE, compare
 from rido.comparison.gate import Gate, GateName, Outcome, Verdict
-from rido.core.digits import with_interval
 from rido.core.options import ESTIMATE, SPEND
 from rido.policies.files import named_policies, parse_policies
 
@@ -110,7 +109,7 @@ def compare_command(
 
 def _lines(result: Comparison, said: str | None) -> str:
     """Returns what is printed."""
-    return "\n".join([result.summary(), _aligned(_rows(result)), *([] if said is None else [said])])
+    return "\n".join([result.summary(), _aligned(result.table()), *([] if said is None else [said])])
 
 
 def _gate(kind: GateName | None, baseline: str | None, tolerance: float, named: dict[str, Any]) -> Gate | None:
@@ -138,29 +137,13 @@ def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
     head, *_ = comparison.summary().splitlines()
     lines = [f"**{escaped(verdict)}**", ""] if verdict else []
     lines += [escaped(head), ""]
-    columns, *rows = _rows(comparison)
+    columns, *rows = comparison.table()
     lines += table(columns, rows)
     lines += ["", comparison.rewards.describe(*comparison.ranking[:2])]
     if comparison.seed is not None:
         lines[-1] += f", seed {comparison.seed}"
     lines += [line for warning in comparison.warnings for line in ("", f"Warning: {escaped(warning)}")]
     return "\n".join(lines) + "\n"
-
-
-def _rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """Returns the names of the columns, and a row of texts for each policy, the best first."""
-    rows: list[tuple[str, ...]] = [("policy", "value", "behind the best", comparison.rewards.unit, "eliminated at")]
-    for row in comparison.to_dict()["policies"]:
-        rows.append(
-            (
-                " ".join(row["name"].split()),
-                with_interval(row["value"], row["interval_low"], row["interval_high"]),
-                with_interval(row["behind"], row["behind_low"], row["behind_high"]) if "behind" in row else "",
-                f"{row['transitions']:,}",
-                "" if row["eliminated_at"] is None else f"{row['eliminated_at']:,}",
-            )
-        )
-    return rows
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> str:

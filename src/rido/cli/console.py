@@ -1,7 +1,5 @@
 """What all commands share: one line for what went wrong, one JSON object, pictures made of characters."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import ctypes

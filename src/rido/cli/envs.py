@@ -1,7 +1,5 @@
 """``rido envs``: the environments and agents that come with rido."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

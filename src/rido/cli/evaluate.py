@@ -1,7 +1,5 @@
 """``rido evaluate``: how good is a policy in an environment?"""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

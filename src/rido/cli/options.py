@@ -1,7 +1,5 @@
 """Commands from functions: their parameters are those of a function of the library, with the texts declared there."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re
@@ -54,17 +52,11 @@ _LEFT_OUT = ("progress", "stop")  # of the library only
 
 @dataclass(frozen=True)
 class Output:
-    """What a command prints.
+    """What a command prints."""
 
-    Attributes:
-        content: with ``--json``.
-        show: without; a text, or what prints.
-        status: of the exit.
-    """
-
-    content: Mapping[str, Any]
-    show: str | Callable[[], None]
-    status: int = 0
+    content: Mapping[str, Any]  # with ``--json``
+    show: str | Callable[[], None]  # without; a text, or what prints
+    status: int = 0  # of the exit
 
 
 def command(

@@ -1,7 +1,5 @@
 """``rido plan``: a schedule without any simulation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Literal

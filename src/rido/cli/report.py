@@ -1,7 +1,5 @@
 """``rido report``: a page about a recorded run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``rido reproduce``: the paper's experiments, done again."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``rido suite``: several policies in several tasks, described in a file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path

@@ -25,17 +25,11 @@ _NO_GAIN = 1.1  # pairing gains nothing where the variance of a difference falls
 
 @dataclass(frozen=True)
 class Exit:
-    """When a policy was eliminated from a race.
+    """When a policy was eliminated from a race."""
 
-    Attributes:
-        transitions: of all policies by then.
-        round: the round after which it was eliminated, from 1.
-        leader: the policy that it was found to be worse than.
-    """
-
-    transitions: int
-    round: int
-    leader: str
+    transitions: int  # of all policies by then
+    round: int  # the round after which it was eliminated, from 1
+    leader: str  # the policy that it was found to be worse than
 
 
 @dataclass(frozen=True)
@@ -241,6 +235,21 @@ class Comparison:
             gamma=self.rewards.gamma,
             warnings=self.warnings,
         )
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Returns the names of columns, and a row of texts for each policy, the best first."""
+        rows: list[tuple[str, ...]] = [("policy", "value", "behind the best", self.rewards.unit, "eliminated at")]
+        for row in self.to_dict()["policies"]:
+            rows.append(
+                (
+                    " ".join(row["name"].split()),
+                    with_interval(row["value"], row["interval_low"], row["interval_high"]),
+                    with_interval(row["behind"], row["behind_low"], row["behind_high"]) if "behind" in row else "",
+                    f"{row['transitions']:,}",
+                    "" if row["eliminated_at"] is None else f"{row['eliminated_at']:,}",
+                )
+            )
+        return rows
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws the interval of each policy; needs matplotlib."""

@@ -1,7 +1,5 @@
 """Gate: does a candidate pass against a baseline? A decision that continuous integration can act on."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal, get_args

@@ -1,7 +1,5 @@
 """Rewards of several policies, from which a comparison is computed: paired by common seeds and lengths."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Recorded returns of episodes: reading the files in which other tools keep them. No file can run code."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -35,17 +33,11 @@ class ResultsError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class RecordedReturns:
-    """Returns of the episodes of one policy.
+    """Returns of the episodes of one policy."""
 
-    Attributes:
-        returns: one for each episode.
-        seeds: of each episode, or whatever else says which episode of another policy is its pair; None if not known.
-        success: whether the file says that returns are 1 for a success and 0 for a failure.
-    """
-
-    returns: NDArray[np.float64]
-    seeds: tuple[str, ...] | None = None
-    success: bool = False
+    returns: NDArray[np.float64]  # one for each episode
+    seeds: tuple[str, ...] | None = None  # or whatever else says which episode of another policy is its pair
+    success: bool = False  # whether the file says that returns are 1 for a success and 0 for a failure
 
 
 def read_returns(path: str | Path) -> RecordedReturns:

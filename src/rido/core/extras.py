@@ -1,7 +1,5 @@
 """Extras: the line that installs a package which is missing."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module, metadata
 from pathlib import Path

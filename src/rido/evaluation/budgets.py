@@ -36,19 +36,12 @@ _STREAM = 7  # stream of seeds for measuring: these trajectories are thrown away
 
 @dataclass(frozen=True)
 class Costs:
-    """What trajectories cost when many are collected at once.
+    """What trajectories cost when many are collected at once."""
 
-    Attributes:
-        per_step: seconds of a step.
-        per_reset: seconds of beginning a trajectory.
-        transitions: what measuring took.
-        starting: seconds of rollouts that were not timed: environments were made, or programs compiled for them.
-    """
-
-    per_step: float
-    per_reset: float
-    transitions: int = 0
-    starting: float = 0.0
+    per_step: float  # seconds of a step
+    per_reset: float  # seconds of beginning a trajectory
+    transitions: int = 0  # what measuring took
+    starting: float = 0.0  # seconds of rollouts that were not timed: environments were made, or programs compiled
 
     @property
     def reset_price(self) -> float:
@@ -154,23 +147,14 @@ class Clock:
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """How much time there is, and what it pays for.
+    """How much time there is, and what it pays for."""
 
-    Attributes:
-        seconds: to spend in all.
-        costs: of steps and resets.
-        clock: what is left for trajectories.
-        ends: when everything is to be over, by ``time.monotonic()``.
-        most: transitions at most, if they are limited too, without those that measuring took.
-        first: the budget that the first plan was for, where a run resumes.
-    """
-
-    seconds: float
-    costs: Costs
-    clock: Clock
-    ends: float
-    most: int | None
-    first: int | None
+    seconds: float  # to spend in all
+    costs: Costs  # of steps and resets
+    clock: Clock  # what is left for trajectories
+    ends: float  # when everything is to be over, by ``time.monotonic()``
+    most: int | None  # transitions at most, if they are limited too, without those that measuring took
+    first: int | None  # the budget that the first plan was for, where a run resumes
 
     @classmethod
     def measure(cls, simulator: Simulator, horizon: int, options: Mapping[str, Any]) -> TimeBudget:
@@ -240,15 +224,10 @@ class TimeBudget:
 
 @dataclass(frozen=True)
 class Goal:
-    """What a run is to spend or to reach.
+    """What a run is to spend or to reach."""
 
-    Attributes:
-        budget: transitions in all.
-        until: half-width of the 95% interval at which to stop, as the strategy takes it; None to spend the budget.
-    """
-
-    budget: int
-    until: float | None = None
+    budget: int  # transitions in all
+    until: float | None = None  # half-width of the 95% interval at which to stop; None to spend the budget
 
     @classmethod
     def of(cls, strategy: Strategy) -> Goal:

@@ -1,7 +1,5 @@
 """Collector: gets rounds of trajectories and resets from a source, and keeps count of what they took."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

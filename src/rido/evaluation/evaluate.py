@@ -157,19 +157,12 @@ def evaluate(
 
 @dataclass(frozen=True)
 class _Method:
-    """How strategies are made.
+    """How strategies are made."""
 
-    Attributes:
-        make: makes one for a horizon, a budget and a discount factor.
-        open: settings that it accepts and that the user left open.
-        until: half-width of the 95% interval at which to stop.
-        first: one for the whole budget, if that is known.
-    """
-
-    make: Callable[..., Strategy]
-    open: frozenset[str] = frozenset()
-    until: float | None = None
-    first: Strategy | None = None
+    make: Callable[..., Strategy]  # makes one for a horizon, a budget and a discount factor
+    open: frozenset[str] = frozenset()  # settings that it accepts and that the user left open
+    until: float | None = None  # half-width of the 95% interval at which to stop
+    first: Strategy | None = None  # one for the whole budget, if that is known
 
     @classmethod
     def of(cls, strategy: Any, until: float | None, *, has_critic: bool) -> _Method:

@@ -1,7 +1,5 @@
 """The loop: ask the strategy, collect, tell it, until the budget is spent; then the result."""
 
-from __future__ import annotations
-
 import math
 import os
 import secrets
@@ -39,29 +37,17 @@ _BYTES_LATER = 27  # and of later ones, for each transition so far: their moment
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """What :func:`rido.evaluate` was asked to do, checked.
+    """What :func:`rido.evaluate` was asked to do, checked."""
 
-    Attributes:
-        options: of :func:`rido.evaluate`.
-        make: makes a strategy for a horizon, a budget and a discount factor.
-        strategy: the strategy to begin with, made for the first goal.
-        goals: what to spend or to reach; later ones extend a recorded run.
-        critic: the control variate that was asked for.
-        until: half-width of the 95% interval at which to stop.
-        summing: whether rewards stay on the simulator's device, and only sums over them are known.
-        timing: the time budget.
-        components: what is estimated where rewards have several components or there are several discounts.
-    """
-
-    options: Mapping[str, Any]
-    make: Callable[..., Strategy]
-    strategy: Strategy
-    goals: tuple[Goal, ...]
-    critic: str | Callable[..., Any] | None
-    until: float | None
-    summing: bool = False
-    timing: TimeBudget | None = None
-    components: Components | None = None
+    options: Mapping[str, Any]  # of :func:`rido.evaluate`
+    make: Callable[..., Strategy]  # makes a strategy for a horizon, a budget and a discount factor
+    strategy: Strategy  # the strategy to begin with, made for the first goal
+    goals: tuple[Goal, ...]  # what to spend or to reach; later ones extend a recorded run
+    critic: str | Callable[..., Any] | None  # the control variate that was asked for
+    until: float | None  # half-width of the 95% interval at which to stop
+    summing: bool = False  # whether rewards stay on the simulator's device, and only sums over them are known
+    timing: TimeBudget | None = None  # the time budget
+    components: Components | None = None  # what is estimated, where that is more than the return of plain rewards
 
     @property
     def sobol(self) -> bool:

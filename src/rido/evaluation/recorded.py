@@ -1,7 +1,5 @@
 """What a run file tells: the result so far, how it came about, and the weights that were found."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Sequence

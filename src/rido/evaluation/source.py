@@ -68,26 +68,15 @@ class OtherPlanError(RunFileError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Trajectories to collect.
+    """Trajectories to collect."""
 
-    Attributes:
-        round: number under which a run file keeps them.
-        first: index of the first one; the others follow.
-        lengths: of each.
-        groups: the replicate that each belongs to, where starts are Sobol points.
-        critic: the control variate whose signal is wanted too.
-        extractor: makes the features that are wanted too.
-        room: transitions that they may take: it ends at the first trajectory that the rest does not pay for at its
-            planned length; None for all.
-    """
-
-    round: int
-    first: int
-    lengths: Counts
-    groups: Counts
-    critic: Critic | None = None
-    extractor: FeatureExtractor | None = None
-    room: int | None = None
+    round: int  # number under which a run file keeps them
+    first: int  # index of the first one; the others follow
+    lengths: Counts  # of each
+    groups: Counts  # the replicate that each belongs to, where starts are Sobol points
+    critic: Critic | None = None  # the control variate whose signal is wanted too
+    extractor: FeatureExtractor | None = None  # makes the features that are wanted too
+    room: int | None = None  # transitions that they may take, up to the first one that the rest does not pay for
 
     @property
     def plain(self) -> bool:
@@ -102,21 +91,13 @@ class Wanted:
 
 
 class Said(NamedTuple):
-    """What a reader of the result should know.
+    """What a reader of the result should know."""
 
-    Attributes:
-        notes: reasons why the same seed may not give the same result.
-        doubts: why the policy may not be the agent that was trained, or the critic not the one that was asked for.
-        remarks: what else there is to know.
-        normalisation: what was done to the agent's observations.
-        rehearsed: transitions of the rehearsal.
-    """
-
-    notes: Sequence[str]
-    doubts: Sequence[str]
-    remarks: Sequence[str]
-    normalisation: str
-    rehearsed: int
+    notes: Sequence[str]  # reasons why the same seed may not give the same result
+    doubts: Sequence[str]  # why the policy may not be the agent that was trained, or the critic not the one asked for
+    remarks: Sequence[str]  # what else there is to know
+    normalisation: str  # what was done to the agent's observations
+    rehearsed: int  # transitions of the rehearsal
 
 
 class Live:

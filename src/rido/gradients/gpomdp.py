@@ -11,8 +11,6 @@ are sums over the components. A table of S_t is never made: for plans it is proj
 which keep squared lengths in expectation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,25 +39,15 @@ def random_directions(size: int, count: int, generator: np.random.Generator) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Trajectories of one round; arrays have a row for each planned step, or for each step taken.
+    """Trajectories of one round; arrays have a row for each planned step, or for each step taken."""
 
-    Attributes:
-        rewards: as the environment gave them.
-        residuals: what takes their place in the gradient, planned steps.
-        terminated: whether the environment terminated each trajectory.
-        teams: team of each trajectory.
-        observations: before each step taken.
-        actions: of each step taken.
-        sums: projected sums of scores S_t, planned steps.
-    """
-
-    rewards: Trajectories
-    residuals: Floats
-    terminated: NDArray[np.bool_]
-    teams: NDArray[np.int64]
-    observations: Any
-    actions: NDArray[Any]
-    sums: Floats
+    rewards: Trajectories  # as the environment gave them
+    residuals: Floats  # what takes their place in the gradient, planned steps
+    terminated: NDArray[np.bool_]  # whether the environment terminated each trajectory
+    teams: NDArray[np.int64]  # team of each trajectory
+    observations: Any  # before each step taken
+    actions: NDArray[Any]  # of each step taken
+    sums: Floats  # projected sums of scores S_t, planned steps
 
     @property
     def steps(self) -> NDArray[np.int64]:

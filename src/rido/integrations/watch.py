@@ -128,22 +128,13 @@ class LiveRun:
 
     def _comparison(self, run: Follower) -> dict[str, Any]:
         found = self._read(read_comparison)
-        told = found.to_dict()
-        rows = [
-            [
-                row["name"],
-                with_interval(row["value"], row["interval_low"], row["interval_high"]),
-                f"{row['transitions']:,}",
-                "" if row["eliminated_at"] is None else f"{row['eliminated_at']:,}",
-            ]
-            for row in told["policies"]
-        ]
+        columns, *rows = map(list, found.table())
         return {
             **self._common(run, f"{len(rows)} policies in {found.environment}", "comparison", found.budget),
             "value": found.summary().splitlines()[0],
-            "columns": ["policy", "value", "transitions", "eliminated at"],
+            "columns": columns,
             "rows": rows,
-            "warnings": told["warnings"],
+            "warnings": list(found.warnings),
         }
 
     def _suite(self, changed: Iterable[Follower]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The paper's claims, with a verdict on each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Real runs instead of a bank: their errors, and their running time."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from collections.abc import Callable

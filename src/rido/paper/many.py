@@ -16,17 +16,11 @@ Counts = NDArray[np.int64]
 
 @dataclass
 class Sums:
-    """Sums of rewards and of their products for many runs, so that a batch costs the same however many came before.
+    """Sums of rewards and of their products for many runs, so that a batch costs the same however many came before."""
 
-    Attributes:
-        counts: samples of each step, shape (runs, T).
-        totals: sums of rewards, shape (runs, T).
-        products: sums of products of two rewards of one trajectory, shape (runs, T, T).
-    """
-
-    counts: Counts
-    totals: Array
-    products: Array
+    counts: Counts  # samples of each step, shape (runs, T)
+    totals: Array  # sums of rewards, shape (runs, T)
+    products: Array  # sums of products of two rewards of one trajectory, shape (runs, T, T)
 
     @classmethod
     def nothing(cls, runs: int, horizon: int) -> Sums:

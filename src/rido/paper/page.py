@@ -1,7 +1,5 @@
 """The page with the figures, the numbers behind them, and the verdicts on the paper's claims."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

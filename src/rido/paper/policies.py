@@ -1,7 +1,5 @@
 """Finds the trained agent of a domain: a shipped one, or one of the paper's from a folder or the hub."""
 
-from __future__ import annotations
-
 import hashlib
 import warnings
 from functools import cache

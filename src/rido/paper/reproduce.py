@@ -40,17 +40,11 @@ Cell = tuple[dict[str, Any], Job]
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The paper's experiments with a given number of runs.
+    """The paper's experiments with a given number of runs."""
 
-    Attributes:
-        out: folder for all data and pictures.
-        runs: repetitions of every point.
-        agents: a folder of trained agents, "hub", or None for the shipped ones.
-    """
-
-    out: Path
-    runs: int
-    agents: str | Path | None
+    out: Path  # folder for all data and pictures
+    runs: int  # repetitions of every point
+    agents: str | Path | None  # a folder of trained agents, "hub", or None for the shipped ones
 
     def source(self, domain: Domain, gamma: float) -> BankSource:
         """Returns the bank of a domain. A study with fewer runs has a smaller bank."""

@@ -1,7 +1,5 @@
 """The state of a reproduction: one file for each finished task, so that it can be resumed."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -18,15 +16,10 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Job:
-    """Work for another process.
+    """Work for another process."""
 
-    Attributes:
-        path: file that exists once the task is done: written by the work itself, or JSON with what it returned.
-        work: a function of no arguments that can be pickled.
-    """
-
-    path: Path
-    work: Callable[[], Any]
+    path: Path  # file that exists once the task is done: written by the work itself, or JSON with what it returned
+    work: Callable[[], Any]  # a function of no arguments that can be pickled
 
 
 def run_tasks(tasks: Sequence[Job], processes: int, advance: Callable[[], None]) -> None:

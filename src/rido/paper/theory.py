@@ -1,7 +1,5 @@
 """The paper's theorems, checked numerically."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable

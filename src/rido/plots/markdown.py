@@ -1,7 +1,5 @@
 """Tables in Markdown, in which names of policies and environments are plain text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

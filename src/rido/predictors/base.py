@@ -10,8 +10,6 @@ costs precision, not correctness. But V must not be fitted on the trajectories t
 not mix the residuals of two different V, because their sum does not telescope.
 """
 
-from __future__ import annotations
-
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -125,15 +123,10 @@ def agent_critic(policy: Any) -> AgentCritic | None:
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """Residuals of trajectories under a critic.
+    """Residuals of trajectories under a critic."""
 
-    Attributes:
-        trajectories: Residuals X in the place of the rewards.
-        starts: V(s_0, T) of each trajectory.
-    """
-
-    trajectories: Trajectories
-    starts: Floats
+    trajectories: Trajectories  # residuals X in the place of the rewards
+    starts: Floats  # V(s_0, T) of each trajectory
 
 
 def signal(critic: Critic, observed: Batch, *, horizon: int, gamma: float) -> Signal:

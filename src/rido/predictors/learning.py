@@ -10,8 +10,6 @@ what the draw of an action adds to the variance. It is 0 on average in every sta
 expectation over starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,21 +32,13 @@ _GROWTH = 1.3  # critics are fitted again when the rows have grown by this facto
 
 @dataclass(eq=False)
 class _Team:
-    """What one team has collected, and its critic, which was fitted on the other teams.
+    """What one team has collected, and its critic, which was fitted on the other teams."""
 
-    Attributes:
-        samples: Trajectories of each of its groups.
-        applied: The team's value functions on the first of these.
-        sums: Of its trajectories, one for each regression.
-        coefficients: Of each regression.
-        shares: Of each value function in the critic; none before the first fit.
-    """
-
-    samples: list[list[Sample]]
-    applied: list[list[Applied]] = field(default_factory=list)
-    sums: list[Normal] = field(default_factory=list)
-    coefficients: list[Floats] = field(default_factory=list)
-    shares: Floats = field(default_factory=lambda: np.zeros(0))
+    samples: list[list[Sample]]  # trajectories of each of its groups
+    applied: list[list[Applied]] = field(default_factory=list)  # the team's value functions on the first of these
+    sums: list[Normal] = field(default_factory=list)  # of its trajectories, one for each regression
+    coefficients: list[Floats] = field(default_factory=list)  # of each regression
+    shares: Floats = field(default_factory=lambda: np.zeros(0))  # of each value function; none before the first fit
 
     @property
     def parts(self) -> list[Applied]:

@@ -1,7 +1,5 @@
 """Opening run files: recognised before SQLite touches them, upgraded where they are older, every error in one line."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat

@@ -7,8 +7,6 @@ and the code of classes of installed packages, which are known by their names. W
 the sources of modules. The same content gives the same fingerprint in every process of the same version of Python.
 """
 
-from __future__ import annotations
-
 import copyreg
 import dis
 import functools

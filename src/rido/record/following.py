@@ -1,7 +1,5 @@
 """Follower: how far a run is whose file another process writes, at little cost for both."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tables of a run file, and how a file of format 4 becomes one of format 5."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """SuiteRace: spends one budget over tasks, policies and steps at once, for the means over tasks and their ranking."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -30,15 +28,10 @@ _RELEARN = 1.2  # a spread is learned anew when its trajectories have grown by t
 
 @dataclass(frozen=True)
 class TrajectoryRange:
-    """Trajectories of a policy in a task that are to be collected.
+    """Trajectories of a policy in a task that are to be collected."""
 
-    Attributes:
-        first: index of the first one in the task; the others follow.
-        lengths: planned length of each.
-    """
-
-    first: int
-    lengths: NDArray[np.int64]
+    first: int  # index of the first one in the task; the others follow
+    lengths: NDArray[np.int64]  # planned length of each
 
 
 class SuiteRace:
