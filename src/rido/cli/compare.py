@@ -103,13 +103,10 @@ def compare_command(
     content = result.to_dict()
     if judge is not None and verdict is not None:
         content["gate"] = {**asdict(judge), **asdict(verdict)}
-    text = to_markdown(result, said).removesuffix("\n") if markdown == "-" else _lines(result, said)
+    text = "\n".join([result.summary(), _aligned(result.table()), *([] if said is None else [said])])
+    if markdown == "-":
+        text = to_markdown(result, said).removesuffix("\n")
     return Output(content, text, 0 if verdict is None else _STATUS[verdict.outcome])
-
-
-def _lines(result: Comparison, said: str | None) -> str:
-    """Returns what is printed."""
-    return "\n".join([result.summary(), _aligned(result.table()), *([] if said is None else [said])])
 
 
 def _gate(kind: GateName | None, baseline: str | None, tolerance: float, named: dict[str, Any]) -> Gate | None:
@@ -125,7 +122,6 @@ def _gate(kind: GateName | None, baseline: str | None, tolerance: float, named: 
 
 
 def _said(kind: GateName | None, verdict: Verdict, confidence: float) -> str:
-    """Returns the verdict in one line."""
     text = f"gate {kind}: {verdict.outcome} at {100 * confidence:g}% confidence: {verdict.why}"
     return " ".join(text.split())  # whatever the names of policies are
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 
 import typer
 
-from rido.cli.console import one_line_errors, parse_arguments, print_json, stdout_to_stderr
+from rido.cli.console import one_line_errors, parse_arguments, stdout_to_stderr
 from rido.core.options import COLLECT, ESTIMATE, Option, declared
 from rido.strategies.names import STRATEGIES, StrategyName
 
@@ -97,7 +98,7 @@ def command(
                 values = {name: _value(name, each, given) for name, each in options.items() if name not in own}
                 output = function(**taken, **values)
             if given["as_json"]:
-                print_json(output.content)
+                print(json.dumps(output.content, allow_nan=False))
             elif isinstance(output.show, str):
                 print(output.show)
             else:
@@ -119,7 +120,6 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _on_command_line(name: str, hint: Any, option: Option) -> tuple[Any, Any]:
-    """Returns type and default of an option on the command line."""
     kind, default = _kind(hint), option.default
     flag, text = option.switch or ("", _first_sentence(option.text))
     flag, metavar = flag or f"--{name.replace('_', '-')}", None
@@ -164,7 +164,6 @@ def _first_sentence(text: str) -> str:
 
 
 def _value(name: str, declaration: tuple[Any, Option], given: Mapping[str, Any]) -> Any:
-    """Returns the value of an option from what the command line gave."""
     hint, option = declaration
     kind, value = _kind(hint), given[name]
     if kind is bool:
@@ -200,7 +199,6 @@ def chosen_simulator(name: str | None, ray: str | None, *, envpool: bool) -> Any
 
 
 def _stopped(given: Mapping[str, Any]) -> str:
-    """Returns what to say when a command is interrupted."""
     if "run" not in given:
         return "stopped"
     run = given["run"]

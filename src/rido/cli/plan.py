@@ -61,7 +61,6 @@ def plan_command(
 def _plan(
     budget: int, horizon: int | None, gamma: float | None, strategy: str, weights: Path | None
 ) -> tuple[str, Schedule, NDArray[np.float64] | None]:
-    """Returns the schedule's name, the schedule, and the weights by which to judge it."""
     budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
     if weights is not None:
         measure = checks.finite_vector("weights", _read_weights(weights), length=horizon)

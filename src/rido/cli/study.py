@@ -52,7 +52,6 @@ def _show(found: Study) -> None:
 
 
 def _print_table(comparison: StrategyComparison) -> None:
-    """Prints the errors at one budget, the best strategy first."""
     from rich.console import Console
     from rich.table import Table
 
@@ -90,7 +89,6 @@ def _figure(path: Path) -> Figure:
 
 
 def _draw(comparisons: Sequence[StrategyComparison], figure: Figure, path: Path) -> None:
-    """Draws errors, and schedules at the largest budget."""
     from rido.plots import plot_comparison, plot_schedules
     from rido.plots.style import style
 

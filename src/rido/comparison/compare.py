@@ -125,7 +125,6 @@ def compare(
 
 
 def _open_sources(race: Race, lineup: Lineup, entropy: int, record: RunFile | None) -> dict[str, Source]:
-    """Returns where the trajectories of each policy come from."""
     pieces = deque(record.pieces() if record is not None else ())
     fresh, sources = not pieces, dict[str, Source]()
     for name in race.names:

@@ -166,7 +166,6 @@ class Comparison:
         return f"in all {pairs:,} pairs: {confident} at most {share:.2g}% of the starts tell them apart"
 
     def _undecided(self) -> str:
-        """Returns what is missing for a decision, in words."""
         leader, rival = self.ranking[:2]
         pairs, known = _pairs(self.difference(leader, rival)), math.isfinite(self.needed)
         needed = f"deciding takes about {self.needed:,.3g} {self.rewards.unit}"
@@ -288,5 +287,4 @@ def enough(difference: Estimate) -> bool:
 
 
 def _pairs(estimate: Estimate) -> int:
-    """Returns the full-length trajectories behind an estimate."""
     return int(estimate.schedule.counts[-1])

@@ -139,7 +139,6 @@ def _read_eval_info(found: dict[str, Any]) -> RecordedReturns:
 
 
 def _read_evaluations(content: bytes) -> RecordedReturns:
-    """Reads the last row of the array "results"."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entry = archive.getinfo("results.npy")
@@ -159,7 +158,6 @@ def _read_evaluations(content: bytes) -> RecordedReturns:
 
 
 def _from_objects(episodes: Sequence[Any], names: Sequence[str]) -> RecordedReturns:
-    """Reads objects, each with one of these keys and perhaps a seed."""
     if not episodes:
         raise ResultsError(f"{_FORMATS}, got an empty list")
     keys = episodes[0] if isinstance(episodes[0], dict) else {}

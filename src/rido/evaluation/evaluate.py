@@ -199,7 +199,6 @@ class _Method:
 
 
 def _begin(strategy: Callable[..., Strategy], **settings: Any) -> Strategy:
-    """Returns what a function of the user makes."""
     made: Strategy = checks.instance("strategy", checks.called("strategy", strategy, **settings), Strategy)
     return made
 

@@ -125,7 +125,6 @@ def run_task(
 
 
 def _header(task: EvaluationTask, choice: CriticChoice, **configuration: Any) -> EvaluationHeader:
-    """Returns what the run file is of."""
     strategy, timing, resets = task.strategy, task.timing, choice.name != "none"
     return EvaluationHeader(
         **configuration,
@@ -317,7 +316,6 @@ def _with_starts(estimate: Estimate, collector: Collector) -> Estimate:
 
 
 def _make_learner(choice: CriticChoice, strategy: Strategy, resets: float) -> Learner:
-    """Returns what learns the critics of a strategy's teams."""
     assert choice.extractor is not None
     return Learner(
         choice.extractor,

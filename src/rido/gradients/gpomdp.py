@@ -177,7 +177,6 @@ def _quotient(above: Floats, below: Floats) -> Floats:
 
 
 def _sums(values: Floats, lengths: NDArray[np.int64]) -> Floats:
-    """Returns cumulative sums along each trajectory."""
     sums = np.cumsum(values, axis=0)
     before = sums[starts_of(lengths)] - values[starts_of(lengths)]
     return sums - np.repeat(before, lengths, axis=0)

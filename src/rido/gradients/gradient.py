@@ -214,7 +214,6 @@ def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientO
 
 
 def _begin(problem: Problem, options: GradientOptions) -> Strategy:
-    """Returns a strategy that begins to spend the budget."""
     strategy: Any = options["strategy"]
     cross_fitted = options["baseline"] is not None
     if isinstance(strategy, str):

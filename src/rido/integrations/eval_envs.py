@@ -83,11 +83,9 @@ class Episodes:
         return bool(self._taken()[-1] > self._ended()[-1])
 
     def _taken(self) -> NDArray[np.int64]:
-        """How often each step was taken."""
         return count_reached(concatenate(self._batches).steps, self._horizon)
 
     def _ended(self) -> NDArray[np.int64]:
-        """How many episodes ended with each step."""
         return np.bincount([steps - 1 for steps, _ in self._ends], minlength=self._horizon)
 
     def difference(self, other: Episodes, gamma: float) -> Estimate | None:
@@ -313,7 +311,6 @@ def _translated(envs: sb3.VecEnv) -> list[Env]:
 
 
 def _below(wrapper: sb3.VecEnvWrapper) -> list[Env]:
-    """Returns the environments below a wrapper that changes observations."""
     normalize = sb3.unwrap_vec_normalize(wrapper.venv)
     if normalize is not None and normalize.norm_obs:
         raise ValueError(f"eval_env must have VecNormalize around {type(wrapper).__name__}, got it inside")
@@ -321,7 +318,6 @@ def _below(wrapper: sb3.VecEnvWrapper) -> list[Env]:
 
 
 def _find_horizon(env: Env, horizon: int | None, gamma: float) -> tuple[int, bool]:
-    """Returns the horizon, and whether it had to be found by random actions."""
     try:
         return resolve_horizon(env, horizon, gamma), False
     except ValueError:

@@ -78,7 +78,6 @@ class LiveRun:
             follower.close()
 
     def _opened(self) -> Iterable[Follower]:
-        """Returns what is to be looked at now."""
         if time.monotonic() < self._again:
             return ()
         paths = [self._path]
@@ -177,7 +176,6 @@ class LiveRun:
 
 
 def _row(run: Follower, path: Path) -> list[str]:
-    """Returns what the file of a policy in one task tells."""
     header = run.header
     assert isinstance(header, SuiteHeader)
     moments = RewardMoments(header.horizon, gamma=1.0)

@@ -195,7 +195,6 @@ def _errors(section: Results, name: str, domains: Sequence[str]) -> Iterator[Cla
 
 
 def _beyond(section: Results, domains: Sequence[str], name: str) -> Claim:
-    """Returns this project's own claim on the adaptive strategy."""
     verdicts: list[Verdict] = []
     texts = []
     for domain in domains:

@@ -289,7 +289,6 @@ def _write_section(content: dict[str, Any], path: Path) -> None:
 
 
 def _with_arrays(path: Path, content: Any) -> Any:
-    """Returns a section's numbers with its arrays put back in place."""
     with np.load(path) as arrays:
         for name in arrays.files:
             *places, last = name.split("/")[1:]

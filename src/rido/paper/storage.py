@@ -47,7 +47,6 @@ def run_tasks(tasks: Sequence[Job], processes: int, advance: Callable[[], None])
 
 
 def _timed(work: Callable[[], Any]) -> Any:
-    """Runs a task's work and adds the processor seconds that it took."""
     started = time.process_time()
     result = work()
     return result if result is None else {**result, "seconds": time.process_time() - started}

@@ -75,7 +75,6 @@ def report_html(run: RecordedRun) -> str:
 
 
 def _component_rows(evaluation: Evaluation) -> dict[str, tuple[str, str]]:
-    """Returns the value of each component with its interval by itself and with the simultaneous one."""
     together = evaluation.intervals(simultaneous=True)
     return {
         name: (with_interval(estimate.value, *estimate.interval()), with_interval(estimate.value, *together[name]))

@@ -105,7 +105,6 @@ class Learner:
         ]
 
     def _choose(self) -> None:
-        """Chooses a combination of value functions for each team by what they are worth to the others."""
         signals = [Signals(team.parts, horizon=self._horizon, gamma=self._gamma) for team in self._teams]
         counts = [one.moments[0, 0].counts for one in signals]
         known = [
@@ -171,7 +170,6 @@ class Learner:
         return moments
 
     def _fit(self, others: Sequence[Sequence[Normal]]) -> list[Floats]:
-        """Coefficients of each regression on other teams."""
         found = [fit(sums, basis.free) for basis, *sums in zip(self._bases, *others, strict=True)]
         return [solved if np.isfinite(solved).all() else np.zeros(solved.size) for solved in found]
 

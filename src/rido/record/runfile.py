@@ -196,7 +196,6 @@ class RunFile:
             self._workers, self._noted = workers, now
 
     def _put(self, table: str, *row: Any, replace: bool = False) -> None:
-        """Write a row together with its checksum."""
         places, how = ", ".join("?" * len(row)), "INSERT OR REPLACE" if replace else "INSERT"
         with self._writing():
             try:
@@ -205,7 +204,6 @@ class RunFile:
                 raise RunFileError(f"run file {self.path} is being written by another process") from error
 
     def _rows(self, table: str) -> Iterator[list[Any]]:
-        """Read the rows of a table in the order in which they were written, and verify their checksums."""
         with one_line_errors(self.path):
             for count, (*row, found) in enumerate(self._database.execute(f"SELECT * FROM {table} ORDER BY rowid")):
                 if found != checksum(table, row):

@@ -179,7 +179,6 @@ class SuiteRace:
         return asked
 
     def _look(self, *, last: bool) -> None:
-        """Finds pairs whose order is significant."""
         board = self._board()
         for pair in self._undecided:
             if enough(board.difference(*pair)):
