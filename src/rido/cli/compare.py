@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rido.cli.console import may_run_code, require_writable
-from rido.cli.options import EnvArgument, JsonOption, Output, command
+from rido.cli.options import EnvArgument, JsonOption, Output, command, option
 from rido.comparison.compare import DECIDE, compare
 from rido.comparison.gate import Gate, GateName, Outcome, Verdict
 from rido.core.options import ESTIMATE, SPEND
@@ -32,33 +32,24 @@ def compare_command(
             help="What rido evaluate --policy takes, a folder or a pattern of checkpoints; NAME=POLICY names one.",
         ),
     ],
-    gamma: Annotated[float | None, typer.Option(help="Discount factor in (0, 1].", rich_help_panel=ESTIMATE)] = None,
-    budget: Annotated[
-        int | None, typer.Option(help="Transitions to spend at most, for all policies.", rich_help_panel=SPEND)
-    ] = None,
+    gamma: Annotated[float | None, option("Discount factor in (0, 1].", ESTIMATE)] = None,
+    budget: Annotated[int | None, option("Transitions to spend at most, for all policies.", SPEND)] = None,
     results: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Compare recorded returns: all arguments are files (CSV, JSON, npz), and nothing is simulated.",
+            ESTIMATE,
             "--results",
-            help="Compare recorded returns: all arguments are files (CSV, JSON, npz), and nothing is simulated.",
-            rich_help_panel=ESTIMATE,
         ),
     ] = False,
     gate: Annotated[
         GateName | None,
-        typer.Option(
-            help="Decide about the others against --baseline: exit status 0 pass, 3 fail, 4 undecided.",
-            rich_help_panel=DECIDE,
-        ),
+        option("Decide about the others against --baseline: exit status 0 pass, 3 fail, 4 undecided.", DECIDE),
     ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="POLICY", help="One of the policies, for --gate.", rich_help_panel=DECIDE),
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML page.", rich_help_panel=_SHOW)] = None,
+    baseline: Annotated[str | None, option("One of the policies, for --gate.", DECIDE, metavar="POLICY")] = None,
+    report: Annotated[Path | None, option("Write an HTML page.", _SHOW)] = None,
     markdown: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write a table in Markdown; - is standard output.", rich_help_panel=_SHOW),
+        str | None, option("Write a table in Markdown; - is standard output.", _SHOW, metavar="FILE")
     ] = None,
     as_json: JsonOption = False,
     **options: Any,

@@ -17,6 +17,12 @@ from rido.cli.console import one_line_errors, parse_arguments, stdout_to_stderr
 from rido.core.options import COLLECT, ESTIMATE, Option, declared
 from rido.strategies.names import STRATEGIES, StrategyName
 
+
+def option(text: str, under: str | None = None, *names: str, **settings: Any) -> Any:
+    """Returns an option of a command with this help, listed under a heading."""
+    return typer.Option(*names, help=text, rich_help_panel=under, **settings)
+
+
 EnvArgument = Annotated[
     str,
     typer.Argument(
@@ -25,25 +31,21 @@ EnvArgument = Annotated[
 ]
 PolicyOption = Annotated[
     str | None,
-    typer.Option(
-        help='An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (see --trust), '
+    option(
+        'An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (see --trust), '
         'an agent\'s npz or ONNX file, hf:org/name on the Hugging Face hub, "random", or module:function.',
-        rich_help_panel=ESTIMATE,
+        ESTIMATE,
     ),
 ]
-GammaOption = Annotated[float, typer.Option(help="Discount factor in (0, 1].", rich_help_panel=ESTIMATE)]
+GammaOption = Annotated[float, option("Discount factor in (0, 1].", ESTIMATE)]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help='Print one JSON object and nothing else; {"error": ...} for an error.')
+    bool, option('Print one JSON object and nothing else; {"error": ...} for an error.', None, "--json")
 ]
-_SETTINGS = typer.Option(
-    metavar="NAME=VALUE",
-    help="A setting of the strategy, such as unbiased=True or beta=2; may be repeated.",
-    rich_help_panel=COLLECT,
+_SETTINGS = option(
+    "A setting of the strategy, such as unbiased=True or beta=2; may be repeated.", COLLECT, metavar="NAME=VALUE"
 )
-_RAY = typer.Option(
-    metavar="ADDRESS", help="Collect on a Ray cluster; 'local' starts one here.", rich_help_panel=COLLECT
-)
-_ENVPOOL = typer.Option("--envpool", help="Collect with EnvPool.", rich_help_panel=COLLECT)
+_RAY = option("Collect on a Ray cluster; 'local' starts one here.", COLLECT, metavar="ADDRESS")
+_ENVPOOL = option("Collect with EnvPool.", COLLECT, "--envpool")
 _MORE: dict[str, dict[str, tuple[Any, Any]]] = {  # what further options of the command line stand for
     "strategy": {"strategy_kwarg": (Annotated[list[str] | None, _SETTINGS], None)},
     "simulator": {"ray": (Annotated[str | None, _RAY], None), "envpool": (Annotated[bool, _ENVPOOL], False)},

@@ -125,7 +125,7 @@ def evaluate(
         2000
     """
     gammas: Any = gamma  # checked
-    method = _Method.of(options["strategy"], options["until"], has_critic=options["critic"] is not None)
+    method = Method.of(options["strategy"], options["until"], has_critic=options["critic"] is not None)
     if options["reward_range"] is not None and options["critic"] is not None:
         raise ValueError(
             f"reward_range must be None with a critic, whose residual has no range, got {options['reward_range']}"
@@ -156,7 +156,7 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class _Method:
+class Method:
     """How strategies are made."""
 
     make: Callable[..., Strategy]  # makes one for a horizon, a budget and a discount factor
@@ -165,7 +165,7 @@ class _Method:
     first: Strategy | None = None  # one for the whole budget, if that is known
 
     @classmethod
-    def of(cls, strategy: Any, until: float | None, *, has_critic: bool) -> _Method:
+    def of(cls, strategy: Any, until: float | None, *, has_critic: bool) -> Method:
         """Checks what evaluate() was given as ``strategy`` and ``until``."""
         make: Callable[..., Strategy]
         known: Mapping[str, Any] = {}
@@ -204,7 +204,7 @@ def _begin(strategy: Callable[..., Strategy], **settings: Any) -> Strategy:
 
 
 def _task(
-    problem: Problem, simulator: Simulator, options: EvaluateOptions, method: _Method, columns: Components | None
+    problem: Problem, simulator: Simulator, options: EvaluateOptions, method: Method, columns: Components | None
 ) -> EvaluationTask:
     """Returns what the loop is to do, decided by what the simulator can do."""
     able, horizon, critic, run = simulator.capabilities, problem.horizon, options["critic"], options["run"]
@@ -221,7 +221,7 @@ def _task(
                 f"until must be None with {able.policy.name if able.policy else 'a policy'}, which remembers earlier "
                 "calls, so that its trajectories cannot be cut: give it a method reset()"
             )
-        method, settings, size = _Method(STRATEGIES["uniform"]), {}, max(size - size % horizon, horizon)
+        method, settings, size = Method(STRATEGIES["uniform"]), {}, max(size - size % horizon, horizon)
     if options["time_budget"] is not None:
         timing = TimeBudget.measure(simulator, horizon, options)
         size = timing.first_budget(horizon)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, Unpack, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from rido.core.joint import JointEstimate
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
+from rido.evaluation.evaluate import Method
 from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
 from rido.predictors.base import Critic
@@ -29,7 +30,7 @@ from rido.simulators.base import Batch, SimulationError, close, trajectory_seeds
 from rido.simulators.options import WITHOUT, Options
 from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
-from rido.strategies.names import STRATEGIES, StrategyName
+from rido.strategies.names import StrategyName
 
 if TYPE_CHECKING:
     from rido.policies.differentiable import DifferentiablePolicy
@@ -214,15 +215,8 @@ def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientO
 
 
 def _begin(problem: Problem, options: GradientOptions) -> Strategy:
-    strategy: Any = options["strategy"]
     cross_fitted = options["baseline"] is not None
-    if isinstance(strategy, str):
-        checks.choice("strategy", strategy, get_args(StrategyName))
-        strategy = STRATEGIES[strategy]()
-    if not isinstance(strategy, Strategy) or strategy.begun:
-        raise ValueError(
-            f"strategy must be a name, or one that leaves horizon, budget and gamma open, got {checks.shown(strategy)}"
-        )
+    strategy = Method.of(options["strategy"], None, has_critic=False).begin(problem, options["budget"])
     if strategy.until is not None:
         raise ValueError(f"strategy must have until=None: it is about the return, got {strategy.until!r}")
     if strategy.options.get("unbiased") and cross_fitted:
@@ -230,9 +224,8 @@ def _begin(problem: Problem, options: GradientOptions) -> Strategy:
             "baseline must be None with Adaptive(unbiased=True), whose halves are planned before a baseline is known: "
             "give a critic, or use strategy 'adaptive'"
         )
-    spending: Strategy = strategy.begin(horizon=problem.horizon, budget=options["budget"], gamma=problem.gamma)
-    spending.divide(cross_fitted=cross_fitted)
-    return spending
+    strategy.divide(cross_fitted=cross_fitted)
+    return strategy
 
 
 def _open(problem: Problem, policy: Any) -> tuple[EnvironmentsSimulator, DifferentiablePolicy]:
