@@ -6,9 +6,8 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,7 @@ from rido.evaluation.recorded import read_run
 from rido.evaluation.source import EndedError
 from rido.plots.leaderboard import live_html
 from rido.record.database import RunFileError
-from rido.record.following import Follower
-from rido.record.header import ComparisonHeader, EvaluationHeader, SuiteHeader
+from rido.record.header import WORKERS, ComparisonHeader, EvaluationHeader, SuiteHeader
 from rido.record.runfile import RunFile
 
 if TYPE_CHECKING:
@@ -38,11 +36,59 @@ _LEISURE = 5.0  # times as long as reading everything took, until it is read aga
 _PATIENCE = 5.0  # seconds without anything written after which nobody knows whether workers are alive, at least
 
 
+class RunOnFile:
+    """What the file of a run tells, read again where the file has changed.
+
+    Attributes:
+        header: of the run.
+        goals: of an evaluation.
+        rehearsed: transitions of the rehearsal.
+        transitions: transitions so far, without these.
+        trajectories: trajectories so far.
+        seconds: time that collecting took so far.
+        longest: time that the slowest piece took.
+        workers: workers alive when the last piece was written, and those that there should be; None if not known.
+        written: when that was, in seconds since 1970.
+        moments: of a suite, those of the undiscounted rewards.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._read_at = path, list[Any]()
+
+    def advance(self) -> bool:
+        """Reads the file if it has changed since; returns whether it had."""
+        changed = [_changed(self.path), _changed(self.path.with_name(f"{self.path.name}-wal"))]
+        if changed == self._read_at:
+            return False
+        with RunFile.read(self.path) as file:
+            self.header, self.rehearsed = file.header, file.decided("rehearsed") or 0
+            self.goals = recorded_goals(file) if isinstance(file.header, EvaluationHeader) else []
+            *self.workers, self.written = file.state(WORKERS, (None, 0.0))  # older files have none
+            self.moments = RewardMoments(self.header.horizon, gamma=1.0)
+            self.transitions, self.trajectories, times = 0, 0, [0.0]
+            for piece in file.pieces():
+                self.trajectories += len(piece.trajectories)
+                self.transitions += piece.trajectories.transitions
+                times.append(piece.seconds)
+                if isinstance(self.header, SuiteHeader):
+                    self.moments.update(piece.trajectories)
+        self.seconds, self.longest, self._read_at = sum(times), max(times), changed
+        return True
+
+
+def _changed(path: Path) -> tuple[int, int] | None:
+    """Returns when a file was written last, and its size; None where it is not there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
 class LiveRun:
     """Follows the file of an evaluation or a comparison, or the folder of a suite.
 
-    How much was collected is followed piece by piece. Estimates are computed again from all that is recorded, at most
-    every few times as long as that takes.
+    All that is recorded is read again when it has changed, at most every few times as long as that takes.
 
     Args:
         path: the file that ``--run`` names, or the folder of a suite; it may come into being later.
@@ -50,64 +96,50 @@ class LiveRun:
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._followers: dict[Path, Follower] = {}
-        self._rows: dict[Path, list[str]] = {}
+        self._runs: dict[Path, RunOnFile] = {}
         self._again = 0.0
         self._state: dict[str, Any] = {"kind": "waiting", "title": str(path)}
 
     def state(self) -> dict[str, Any]:
         """Returns what is known now, as plain numbers, strings and lists; the same object while nothing changes."""
+        if (started := time.monotonic()) < self._again:
+            return self._state
         try:
-            changed = [follower for follower in self._opened() if follower.advance()]
-            if changed:
+            for path in sorted(self._path.rglob("*.rido")) if self._path.is_dir() else [self._path]:
+                if path not in self._runs and path.is_file() and path.stat().st_size:
+                    self._runs[path] = RunOnFile(path)
+            if changed := [run for run in self._runs.values() if run.advance()]:
                 if self._path.is_dir():
-                    self._state = self._suite(changed)
+                    told = self._suite()
                 elif isinstance(changed[0].header, ComparisonHeader):
-                    self._state = self._comparison(changed[0])
+                    told = self._comparison(changed[0])
                 else:
-                    self._state = self._evaluation(changed[0])
-                self._state |= self._alive()
+                    told = self._evaluation(changed[0])
+                self._again = (now := time.monotonic()) + _LEISURE * (now - started)
+                self._state = told | self._alive()
         except RunFileError as error:
             if self._state.get("problem") != str(error):
                 self._state = {**self._state, "problem": str(error)}
         return self._state
-
-    def close(self) -> None:
-        """Closes all files."""
-        for follower in self._followers.values():
-            follower.close()
-
-    def _opened(self) -> Iterable[Follower]:
-        if time.monotonic() < self._again:
-            return ()
-        paths = [self._path]
-        if self._path.is_dir():
-            paths = sorted(self._path.rglob("*.rido"))
-        for path in paths:
-            if path not in self._followers and path.is_file() and path.stat().st_size:
-                self._followers[path] = Follower(path)
-        return self._followers.values()
 
     def _alive(self) -> dict[str, Any]:
         """Returns the workers alive when something was written last, and the seconds for which that is believed.
 
         In a suite they are those of the task that was collected last.
         """
-        last = max(self._followers.values(), key=lambda run: run.written)
+        last = max(self._runs.values(), key=lambda run: run.written)
         wait = max(0.0, self._again - time.monotonic())  # until the file is looked at again
         patience = max(_PATIENCE, 3 * last.longest) + 2 * wait
-        return {"workers": last.workers, "written": last.written or None, "patience": patience}
+        workers = tuple(last.workers) if last.written else None
+        return {"workers": workers, "written": last.written or None, "patience": patience}
 
-    def _evaluation(self, run: Follower) -> dict[str, Any]:
+    def _evaluation(self, run: RunOnFile) -> dict[str, Any]:
         header = run.header
         assert isinstance(header, EvaluationHeader)
-        rehearsed = run.decided("rehearsed") or 0
-        told = self._common(
-            run, f"{header.policy} in {header.environment}", "evaluation", recorded_goals(run)[-1].budget
-        )
-        told |= {"transitions": run.transitions + rehearsed, "horizon": header.horizon, "value": "", "rounds": []}
+        told = self._common(run, f"{header.policy} in {header.environment}", "evaluation", run.goals[-1].budget)
+        told |= {"transitions": run.transitions + run.rehearsed, "horizon": header.horizon, "value": "", "rounds": []}
         try:
-            found = self._read(read_run)
+            found = read_run(run.path)
         except EndedError:  # no finished round yet
             return {**told, "counts": [], "warnings": []}
         known = [
@@ -125,8 +157,8 @@ class LiveRun:
             "warnings": list(found.evaluation.warnings),
         }
 
-    def _comparison(self, run: Follower) -> dict[str, Any]:
-        found = self._read(read_comparison)
+    def _comparison(self, run: RunOnFile) -> dict[str, Any]:
+        found = read_comparison(run.path)
         columns, *rows = map(list, found.table())
         return {
             **self._common(run, f"{len(rows)} policies in {found.environment}", "comparison", found.budget),
@@ -136,33 +168,19 @@ class LiveRun:
             "warnings": list(found.warnings),
         }
 
-    def _suite(self, changed: Iterable[Follower]) -> dict[str, Any]:
-        for run in changed:
-            if isinstance(run.header, SuiteHeader):
-                self._rows[run.path] = self._read(partial(_row, run))
-        runs = list(self._followers.values())
+    def _suite(self) -> dict[str, Any]:
+        runs = [run for run in self._runs.values() if isinstance(run.header, SuiteHeader)]
         return {
             "kind": "suite",
-            "title": f"{len(self._rows)} runs in {self._path}",
+            "title": f"{len(runs)} runs in {self._path}",
             "value": "",
-            "transitions": sum(run.transitions for run in runs),
-            "trajectories": sum(run.trajectories for run in runs),
-            "seconds": sum(run.seconds for run in runs),
+            **{name: sum(getattr(run, name) for run in runs) for name in ("transitions", "trajectories", "seconds")},
             "columns": ["task", "policy", "transitions", "trajectories", "undiscounted return"],
-            "rows": sorted(self._rows.values()),
+            "rows": sorted(map(_row, runs)),
             "warnings": [],
         }
 
-    def _read(self, reader: Callable[[Path], Any]) -> Any:
-        """Reads all that is recorded, and puts off doing it again."""
-        started = time.monotonic()
-        try:
-            return reader(self._path)
-        finally:
-            now = time.monotonic()
-            self._again = max(now, self._again) + _LEISURE * (now - started)
-
-    def _common(self, run: Follower, title: str, kind: str, budget: int) -> dict[str, Any]:
+    def _common(self, run: RunOnFile, title: str, kind: str, budget: int) -> dict[str, Any]:
         left = max(0, budget - run.transitions)
         return {
             "kind": kind,
@@ -175,16 +193,11 @@ class LiveRun:
         }
 
 
-def _row(run: Follower, path: Path) -> list[str]:
-    header = run.header
-    assert isinstance(header, SuiteHeader)
-    moments = RewardMoments(header.horizon, gamma=1.0)
-    with RunFile.read(run.path) as file:
-        for piece in file.pieces():
-            moments.update(piece.trajectories)
-    row = [header.task, header.policy, f"{run.transitions:,}", f"{run.trajectories:,}", ""]
-    if moments.counts[-1] > 1:
-        estimate = Estimate.from_moments(moments)
+def _row(run: RunOnFile) -> list[str]:
+    assert isinstance(run.header, SuiteHeader)
+    row = [run.header.task, run.header.policy, f"{run.transitions:,}", f"{run.trajectories:,}", ""]
+    if run.moments.counts[-1] > 1:
+        estimate = Estimate.from_moments(run.moments)
         row[-1] = with_interval(estimate.value, *plain(estimate.interval()))
     return row
 
