@@ -108,7 +108,7 @@ def _read_csv(text: str) -> RecordedReturns:
     if column not in _RETURNS and len(names) > 1:
         expected = f"a column named {' or '.join(_RETURNS)}"
         raise ResultsError(f"line {rows[0][0]}: expected {expected}, got {', '.join(names)}")
-    if column in _RETURNS or not _is_number(column):
+    if column in _RETURNS or np.isnan(_number(column)):
         rows = rows[1:]
     for line, row in rows:
         if len(row) != len(names):
@@ -197,10 +197,6 @@ def _number(entry: Any) -> float:
         return float(entry) if isinstance(entry, (int, float, str)) else np.nan
     except (ValueError, OverflowError):
         return np.nan
-
-
-def _is_number(text: str) -> bool:
-    return not np.isnan(_number(text))
 
 
 def _label(seed: Any) -> str:

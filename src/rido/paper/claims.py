@@ -48,17 +48,9 @@ class Ratio:
     low: float
     high: float
 
-    @property
-    def verdict_smaller(self) -> Verdict:
-        """Whether it is below 1."""
-        if self.high < 1:
-            return "holds"
-        return "does not hold" if self.low > 1 else "too few runs to tell"
-
-    @property
-    def verdict_not_larger(self) -> Verdict:
-        """Whether it is below 1, or within 5% of it."""
-        if self.high < 1 + EQUAL:
+    def verdict_below(self, limit: float) -> Verdict:
+        """Whether it is below a limit, which does not hold if it is above 1."""
+        if self.high < limit:
             return "holds"
         return "does not hold" if self.low > 1 else "too few runs to tell"
 
@@ -140,7 +132,7 @@ def _compare(
     for gamma in gammas:
         cells = cells_of(section, domain, gamma)
         ratios = {f"{one} / {other}": mse_ratio(cells, one, other) for one, other in pairs}
-        verdicts += [ratio.verdict_smaller if kind == "smaller" else ratio.verdict_equal for ratio in ratios.values()]
+        verdicts += [r.verdict_below(1) if kind == "smaller" else r.verdict_equal for r in ratios.values()]
         shares = ", ".join(f"{name} {_over_oracle(cells, name):.2f}" for name in PAPER)
         found = ", ".join(f"{name} {ratio}" for name, ratio in ratios.items())
         texts.append(f"gamma {gamma:g}: MSE {found}; true variance over the oracle's: {shares}")
@@ -200,7 +192,7 @@ def _beyond(section: Results, domains: Sequence[str], name: str) -> Claim:
     for domain in domains:
         for gamma in GAMMAS:
             ratio = mse_ratio(cells_of(section, domain, gamma), "adaptive", "rido")
-            verdicts.append(ratio.verdict_not_larger)
+            verdicts.append(ratio.verdict_below(1 + EQUAL))
             texts.append(f"{domain} {gamma:g}: {ratio}")
     return Claim(name, "(ours) the adaptive strategy is at least as good as RIDO", _all(verdicts), "; ".join(texts))
 

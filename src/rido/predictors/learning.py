@@ -85,7 +85,10 @@ class Learner:
 
     def learn(self) -> list[RewardMoments]:
         """Fits all critics again if there are clearly more data; returns the moments of the residuals of each group."""
-        if not all(self._has_full_length(team) for team in self._teams):  # too few to fit on
+        batches = [[sample.trajectories for group in team.samples for sample in group] for team in self._teams]
+        if not all(
+            any(batch.lengths.max() == self._horizon for batch in team) for team in batches
+        ):  # too few to fit on
             return [
                 self._moments(sample.trajectories for sample in group) for team in self._teams for group in team.samples
             ]
@@ -159,9 +162,6 @@ class Learner:
     def _has_learned(self, shares: Floats) -> bool:
         """Whether a critic is more than the agent's value as it is."""
         return bool(shares[int(self._combination.agent) :].any())
-
-    def _has_full_length(self, team: _Team) -> bool:
-        return any(s.trajectories.lengths.max() == self._horizon for group in team.samples for s in group)
 
     def _moments(self, batches: Iterable[Trajectories]) -> RewardMoments:
         moments = RewardMoments(self._horizon, gamma=self._gamma)
