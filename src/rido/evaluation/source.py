@@ -104,10 +104,7 @@ class Live:
     """Simulates trajectories by their index.
 
     Args:
-        simulator: what simulates.
         entropy: what all seeds come from.
-        horizon: number of time steps.
-        gamma: discount factor.
         replicates: sequences of Sobol points for the starts of trajectories; 0 for random starts.
         components: what is estimated of rewards with several components or discounts.
         notes: reasons known beforehand why the same seed may not give the same result.

@@ -74,9 +74,6 @@ class Gpomdp:
     """The policy gradient from trajectories of mixed lengths.
 
     Args:
-        policy: the policy that acted.
-        horizon: number of time steps T.
-        gamma: discount factor.
         directions: onto which scores are projected, one row each.
         critic: a value function V. Its temporal-difference residuals take the place of the rewards, which leaves the
             expectation as it is for any V.

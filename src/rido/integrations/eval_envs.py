@@ -120,8 +120,6 @@ class EvalEnvs:
 
     Args:
         eval_env: an id, a function that makes an environment, an environment, or a VecEnv.
-        gamma: discount factor.
-        horizon: steps over which the return is summed, or None.
         render: whether to render every step.
 
     Attributes:

@@ -86,9 +86,7 @@ class Learner:
     def learn(self) -> list[RewardMoments]:
         """Fits all critics again if there are clearly more data; returns the moments of the residuals of each group."""
         batches = [[sample.trajectories for group in team.samples for sample in group] for team in self._teams]
-        if not all(
-            any(batch.lengths.max() == self._horizon for batch in team) for team in batches
-        ):  # too few to fit on
+        if not all(any(batch.lengths.max() == self._horizon for batch in team) for team in batches):  # too few
             return [
                 self._moments(sample.trajectories for sample in group) for team in self._teams for group in team.samples
             ]

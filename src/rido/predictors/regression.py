@@ -36,8 +36,6 @@ class Basis:
             any single trajectory.
         scale: Length scale of the random features in standard deviations.
         agent_value: Whether the last column of the features is the agent's value.
-        horizon: Number of time steps T.
-        gamma: Discount factor.
     """
 
     def __init__(self, sample: Sample, scale: float, *, agent_value: bool, horizon: int, gamma: float) -> None:

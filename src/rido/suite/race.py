@@ -28,10 +28,15 @@ _RELEARN = 1.2  # a spread is learned anew when its trajectories have grown by t
 
 @dataclass(frozen=True)
 class TrajectoryRange:
-    """Trajectories of a policy in a task that are to be collected."""
+    """Trajectories of a policy in a task that are to be collected.
 
-    first: int  # index of the first one in the task; the others follow
-    lengths: NDArray[np.int64]  # planned length of each
+    Attributes:
+        first: index of the first one in the task; the others follow.
+        lengths: planned length of each.
+    """
+
+    first: int
+    lengths: NDArray[np.int64]
 
 
 class SuiteRace:
