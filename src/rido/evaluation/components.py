@@ -18,10 +18,7 @@ from rido.core import checks
 from rido.core.allocation import discount_factors
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
-from rido.core.moments import Moments
-from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, positions
-from rido.evaluation.returns import Returns
 from rido.record.header import EvaluationHeader
 from rido.simulators.components import ALL, REWARD, check_names
 from rido.strategies import Strategy
@@ -85,10 +82,6 @@ class Components:
             return None
         return cls(tuple(header.components), tuple(header.discounts), header.plan_for)
 
-    def fields(self) -> dict[str, Any]:
-        """Returns what an :class:`rido.Evaluation` notes of them."""
-        return {"labels": self.labels, "plan_for": self.plan_for}
-
     def configuration(self) -> dict[str, Any]:
         """Returns what a run file notes of them."""
         return {"components": list(self.names), "discounts": list(self.gammas), "plan_for": self.plan_for}
@@ -147,19 +140,3 @@ class Components:
         gammas = self.gammas * len(self.names)
         named = (replace(estimate, gamma=gamma) for estimate, gamma in zip(estimates, gammas, strict=True))
         return JointEstimate(tuple(named), found.covariance)
-
-
-def leading_moments(moments: Moments, components: Components | None) -> Moments:
-    """Returns the moments of the leading column."""
-    if components is None:
-        return moments
-    assert isinstance(moments, RewardMoments)
-    return moments.component(components.leading)
-
-
-def full_length_returns(
-    batches: Sequence[Trajectories], horizon: int, gamma: float, components: Components | None
-) -> Returns:
-    """Returns the returns of the full-length trajectories of a run, under the discounts of each column."""
-    names, leading = ((REWARD,), 0) if components is None else (components.labels, components.leading)
-    return Returns.of(batches, horizon=horizon, gamma=gamma, names=names, leading=leading)

@@ -12,18 +12,21 @@ from functools import partial
 from typing import Any
 
 from rido.core.estimate import Estimate
+from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
 from rido.evaluation.budgets import Goal, TimeBudget, record_goals
 from rido.evaluation.collector import Collector
-from rido.evaluation.components import Components, full_length_returns, leading_moments
+from rido.evaluation.components import Components
 from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
+from rido.evaluation.returns import Returns
 from rido.evaluation.source import EndedError, Live, Resumed, Source
 from rido.predictors.learning import Learner
 from rido.predictors.selection import RESET_SHARE, CriticChoice
 from rido.record.header import EvaluationHeader
 from rido.record.runfile import RunFile
 from rido.simulators.base import Simulator
+from rido.simulators.components import REWARD
 from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import width_warnings
@@ -187,13 +190,16 @@ def run_from(
         estimate = _with_starts(estimate, collector)
         if history:
             history[-1] = (history[-1][0], estimate)
-    plain = leading_moments(strategy.reward_moments(), task.components)
-    joint, returns = None, None
-    if collector.critic is None and not task.sobol and not task.summing:
-        returns = full_length_returns(strategy.collected(), strategy.horizon, strategy.gamma, task.components)
+    plain, joint, returns = strategy.reward_moments(), None, None
+    columns = task.components or Components((REWARD,), (strategy.gamma,))
     if task.components is not None:
-        joint = task.components.joint(strategy.joint(), estimate)
-        estimate = joint.estimates[task.components.leading]
+        joint = columns.joint(strategy.joint(), estimate)
+        estimate = joint.estimates[columns.leading]
+        assert isinstance(plain, RewardMoments)
+        plain = plain.component(columns.leading)
+    if collector.critic is None and not task.sobol and not task.summing:
+        process: dict[str, Any] = dict(horizon=strategy.horizon, gamma=strategy.gamma)
+        returns = Returns.of(strategy.collected(), **process, names=columns.labels, leading=columns.leading)
     said = source.said()
     before = said.rehearsed + (0 if task.timing is None else task.timing.costs.transitions)
     planning += time.perf_counter()
@@ -225,7 +231,8 @@ def run_from(
         guaranteed_interval=guaranteed,
         joint=joint,
         full_length=returns,
-        **({} if task.components is None else task.components.fields()),
+        labels=columns.labels,
+        plan_for="" if task.components is None else columns.plan_for,
     )
     return evaluation, strategy, [(before + transitions, one) for transitions, one in history or ()]
 
@@ -247,8 +254,16 @@ def _spend(
     collector.critic = choice.critic
     try:
         if choice.extractor is not None:
-            resets = collector.begin_learning(choice.extractor, resets=task.affordable_resets)
-            learner = _make_learner(choice, strategy, resets)
+            learner = Learner(
+                choice.extractor,
+                members=strategy.division.members,
+                groups=strategy.division.groups,
+                horizon=strategy.horizon,
+                gamma=strategy.gamma,
+                budget=strategy.budget,
+                resets=collector.begin_learning(choice.extractor, resets=task.affordable_resets),
+                required=choice.name == "fit",
+            )
         goals = deque(task.goals[1:])
         while (schedule := _ask(task, strategy, collector, goals)) is not None:
             if task.summing:
@@ -313,20 +328,6 @@ def _reset(task: EvaluationTask, collector: Collector, error: float) -> bool:
 def _with_starts(estimate: Estimate, collector: Collector) -> Estimate:
     """Returns the estimate of residuals with the critic's mean over starts, where there is a critic."""
     return estimate.plus(collector.starts) if collector.starts.size > 1 else estimate
-
-
-def _make_learner(choice: CriticChoice, strategy: Strategy, resets: float) -> Learner:
-    assert choice.extractor is not None
-    return Learner(
-        choice.extractor,
-        members=strategy.division.members,
-        groups=strategy.division.groups,
-        horizon=strategy.horizon,
-        gamma=strategy.gamma,
-        budget=strategy.budget,
-        resets=resets,
-        required=choice.name == "fit",
-    )
 
 
 def _check_memory(strategy: Strategy, schedule: Schedule, columns: int) -> None:
