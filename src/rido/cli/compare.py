@@ -1,22 +1,18 @@
 """``rido compare``: which of several policies is better, and is the difference significant?"""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from rido.cli.console import may_run_code, require_writable
 from rido.cli.options import EnvArgument, JsonOption, Output, command, option
 from rido.comparison.compare import DECIDE, compare
+from rido.comparison.comparison import Comparison
 from rido.comparison.gate import Gate, GateName, Outcome, Verdict
 from rido.core.options import ESTIMATE, SPEND
 from rido.policies.files import named_policies, parse_policies
-
-if TYPE_CHECKING:
-    from rido.comparison.comparison import Comparison
 
 _STATUS: dict[Outcome, int] = {"pass": 0, "fail": 3, "undecided": 4}
 _SHOW = "What to write"

@@ -175,7 +175,7 @@ class Method:
             name, make, accepts = strategy, kind, kind.accepts
         elif isinstance(strategy, Strategy):
             if strategy.begun:
-                raise ValueError("strategy must leave horizon, budget and gamma to evaluate(), got one that has them")
+                raise ValueError("strategy must leave horizon, budget and gamma open, got one that has them")
             name, known, accepts = type(strategy).__name__.lower(), strategy.options, strategy.accepts
             make = strategy.begin
         else:
