@@ -1,5 +1,7 @@
 """Odd arguments of public functions: the quick form of ``benchmarks/fuzz.py``."""
 
+from pathlib import Path
+
 import pytest
 from benchmarks import fuzz
 
@@ -15,6 +17,22 @@ def test_odd_arguments_work_or_are_refused_in_one_line():
     found = fuzz.fuzz(range(400), fuzz.SEED, LIGHT)
     assert list(found["raw"]) == []
     assert sum(counts["refused"] for counts in found.values()) > 300
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        fuzz.Call("Adaptive", {"unbiased": "array 2x3"}),
+        fuzz.Call("Adaptive", {"unbiased": "torch [1, 2]"}),
+        fuzz.Call("evaluate", {"env": r"'a\nb'"}),
+        fuzz.Call("check", {"policy": r"'a\nb'"}),
+    ],
+    ids=str,
+)
+def test_what_was_a_raw_error_is_refused_in_one_line(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a\nb").write_text("no agent")
+    assert fuzz.outcome(call, LIGHT)[0] == "refused"
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,6 @@ from rido.policies.base import Policy, Space
 from rido.policies.npz import MlpPolicy
 
 
-def _nothing(path: Path) -> Sequence[Path]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Loader:
     """A type of file that holds an agent.
@@ -34,8 +30,8 @@ class Loader:
 
     what: str
     load: Callable[..., Policy]
-    beside: Callable[[Path], Sequence[Path]] = _nothing
-    named: Callable[[Path], Sequence[Path]] = _nothing
+    beside: Callable[[Path], Sequence[Path]] = lambda path: ()
+    named: Callable[[Path], Sequence[Path]] = lambda path: ()
     code_needed: Callable[[Path], str | None] | None = None
 
 
@@ -104,4 +100,6 @@ def _existing(path: str | Path) -> Path:
     path = _found(path)
     if not path.is_file():
         raise ValueError(f"policy must be the path of an existing {loader_of(path).what}, got {path}")
+    if not str(path).isprintable():
+        raise ValueError(f"policy must be a path of one line, got {str(path)!r}")
     return path

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from rido.core import checks
 from rido.core.extras import import_package_of, missing_package, packages_that_register
 from rido.simulators.environments import Environments, SingleEnvironments
+from rido.simulators.options import SimulatorOptions
 from rido.simulators.vector_environments import VectorEnvironments
 from rido.simulators.wrappers import Wrappers
 
@@ -26,17 +27,17 @@ _WRAPPERS = {  # by the module of other kinds of environments
 }
 
 
-def open_environments(
-    env: Any, wrappers: Wrappers, *, env_kwargs: Mapping[str, Any], num_envs: int | None
-) -> Environments:
-    """Returns the sub-environments, their wrappers prepared.
+def open_environments(env: Any, horizon: int, options: SimulatorOptions | Mapping[str, Any]) -> Environments:
+    """Returns the sub-environments, their wrappers prepared, with the arguments of a ``GymnasiumSimulator``."""
+    wrappers = Wrappers(horizon, ends=options["end_on_truncation"])
+    try:
+        return _open(env, wrappers, dict(options["env_kwargs"] or {}), options["num_envs"])
+    except BaseException:
+        wrappers.restore()
+        raise
 
-    Args:
-        env: as in :class:`rido.simulators.gymnasium.GymnasiumSimulator`, and the following.
-        wrappers: what prepares them.
-        env_kwargs: arguments of the environment.
-        num_envs: sub-environments side by side.
-    """
+
+def _open(env: Any, wrappers: Wrappers, env_kwargs: Mapping[str, Any], num_envs: int | None) -> Environments:
     if isinstance(env, str):
         return _open_id(env, env_kwargs, num_envs, wrappers)
     if env_kwargs:
@@ -156,7 +157,7 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         found = [f"{one}:{name}" for one in ([] if module else packages_that_register(name))]
         hint = f"; did you mean {' or '.join(found)}?" if found else did_you_mean(name, gym.registry)
         if not module and not found and ("/" in name or not hint):
-            hint += f"; where another package registers it, name that first, as in 'package:{name}'"
+            hint += f"; where another package registers it, name that first, as in {'package:' + name!r}"
         raise ValueError(f"env must be a registered environment, got {env_id!r}{hint}") from None
     assert spec is not None
     return spec
