@@ -16,7 +16,8 @@ from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
-from rido.simulators.base import Simulator, trajectory_seeds
+from rido.evaluation.source import Live, Wanted, collect
+from rido.simulators.base import Simulator
 from rido.simulators.options import WITHOUT, Options
 from rido.strategies.names import STRATEGIES
 from rido.study.strategies import StrategyComparison, compare_strategies
@@ -135,11 +136,8 @@ def _budgets(given: Any) -> tuple[int, ...]:
 
 
 def _record(problem: Problem, simulator: Simulator, count: int, seed: int) -> Trajectories:
-    """Collects full-length trajectories, a few at a time so that the bar moves."""
-    parts = []
+    """Collects full-length trajectories."""
+    live = Live(simulator, seed, horizon=problem.horizon, gamma=problem.gamma)
+    wanted = Wanted(0, 0, np.full(count, problem.horizon), np.zeros(count, np.int64))
     with Progress(count * problem.horizon, shown=problem.options["progress"]) as bar:
-        for first in range(0, count, simulator.num_envs):
-            size = min(simulator.num_envs, count - first)
-            parts.append(simulator.rollout(np.full(size, problem.horizon), trajectory_seeds(seed, first, size)))
-            bar.advance(size * problem.horizon)
-    return concatenate(parts)
+        return concatenate([piece.trajectories for piece in collect(live, wanted, bar)])
