@@ -146,7 +146,6 @@ class Race:
         return self.racing, self._asked
 
     def _plan(self, left: int) -> Schedule | None:
-        """Returns the next trajectories of each policy, which may take this many transitions."""
         width = self.lockstep // len(self._racing)
         if not self._hardest:
             wide = min(width, int(_LOCKSTEP_PILOT * left / self.horizon))

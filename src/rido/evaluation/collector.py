@@ -1,10 +1,7 @@
 """Collector: gets rounds of trajectories and resets from a source, and keeps count of what they took."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +15,7 @@ from rido.evaluation.source import RESET_REPLICATES, Live, Resumed, Source, Want
 from rido.predictors.base import Critic
 from rido.predictors.features import FeatureExtractor, Sample
 from rido.predictors.learning import Learner
-from rido.record.records import Piece
+from rido.record.header import Piece
 from rido.simulators.base import NO_TRAJECTORIES
 from rido.simulators.requests import check_rewards
 from rido.simulators.sobol import means_of_replicates
@@ -30,12 +27,6 @@ _FEWEST_RESETS = 32  # resets at least, also where all first observations seem t
 
 class Collector:
     """Collects rounds of trajectories, and resets.
-
-    Args:
-        source: where they come from.
-        bar: shows the progress.
-        reward_range: lowest and highest possible reward; another one is an error.
-        components: what is estimated of rewards with several components or discounts.
 
     Attributes:
         source: where trajectories come from.
@@ -51,17 +42,10 @@ class Collector:
     """
 
     def __init__(
-        self,
-        source: Source,
-        *,
-        bar: Progress,
-        reward_range: tuple[float, float] | None = None,
-        components: Components | None = None,
+        self, source: Source, bar: Progress, reward_range: tuple[float, float] | None, components: Components | None
     ) -> None:
-        self.source = source
-        self._bar = bar
-        self._reward_range = reward_range
-        self._components = components
+        self.source, self._bar = source, bar
+        self._reward_range, self._components = reward_range, components
         self.critic: Critic | None = None
         self._starts: list[NDArray[np.float64]] = []
         self._reset_starts: NDArray[np.float64] | None = None
@@ -72,13 +56,7 @@ class Collector:
     def collect(
         self, lengths: NDArray[np.int64], groups: NDArray[np.int64], *, room: int
     ) -> tuple[Trajectories, Trajectories | None]:
-        """Returns trajectories of these lengths, and their signal if there is a critic.
-
-        Args:
-            lengths: of the trajectories.
-            groups: the replicate that each of them belongs to, where starts are Sobol points.
-            room: transitions that they may take; those that it does not pay for are left out.
-        """
+        """Returns trajectories, and their signal if there is a critic; arguments as in :class:`Wanted`."""
         rewards, pieces = self._pieces(lengths, groups, room)
         self._starts += [piece.starts for piece in pieces if piece.starts is not None]
         signals = [piece.signal for piece in pieces if piece.signal is not None]
@@ -98,12 +76,7 @@ class Collector:
         )
 
     def summarise(self, schedule: Schedule, total: int) -> tuple[Summary, Summary | None]:
-        """Collects a schedule; returns sums over its rewards, and over their signal if there is a critic.
-
-        Args:
-            schedule: what to collect.
-            total: transitions that all such schedules may take.
-        """
+        """Collects a schedule; returns sums over its rewards, and over their signal if there is a critic."""
         assert isinstance(self.source, Live)
         started = time.perf_counter()
         found = self.source.summarise(schedule, self.trajectories, self.critic, total)
@@ -116,12 +89,7 @@ class Collector:
         return found.rewards, found.signal
 
     def begin_learning(self, extractor: FeatureExtractor, *, resets: int) -> float:
-        """Notes what critics will learn from; returns the independent starts that their expectation will come from.
-
-        Args:
-            extractor: makes the features.
-            resets: the most that there will be.
-        """
+        """Notes what critics will learn from; returns the independent starts that their expectation will come from."""
         decide, agent = self.source.decide, extractor.agent
         if agent is not None:
             decide("agent discount", lambda: agent.discount)
@@ -150,12 +118,8 @@ class Collector:
         """Resets until resets are a small share of the variance.
 
         How many are taken is decided by the values of the trajectories' own first observations, not by those of
-        the resets: so the mean of these is not biased.
-
-        Args:
-            error: standard error of everything else.
-            share: of the variance, that the resets may have.
-            most: resets at most, at least 2.
+        the resets: so the mean of these is not biased. There are at most ``most``, and at least 2. Everything else has
+        the standard error ``error``.
         """
         count, replicates = self.source.decide("resets", lambda: self._reset_count(error, share, most))
         assert self.critic is not None
@@ -189,10 +153,11 @@ class Collector:
         """Returns trajectories, and what else their pieces hold."""
         started, edges, joined = time.perf_counter(), self._reward_range, _Joined(int(lengths.sum()))
         wanted = Wanted(self.round, self.trajectories, lengths, groups, self.critic, extractor, room)
-        check = None if edges is None else partial(check_rewards, reward_range=edges)
         pieces = []
-        for piece in collect(self.source, wanted, self._bar, check=check):
+        for piece in collect(self.source, wanted, self._bar):
             batch = piece.trajectories
+            if edges is not None:
+                check_rewards(batch, reward_range=edges)
             joined.add(batch if self._components is None else self._components.columns(batch))
             pieces.append(replace(piece, trajectories=NO_TRAJECTORIES))
         self.busy_seconds += time.perf_counter() - started
@@ -209,11 +174,7 @@ class Collector:
 
 
 class _Joined:
-    """Trajectories whose pieces are copied to their place when they come, so that no reward is kept twice.
-
-    Args:
-        size: rewards of all of them.
-    """
+    """Trajectories whose pieces are copied to their place when they come, so that no reward is kept twice."""
 
     def __init__(self, size: int) -> None:
         self._size, self._filled = size, 0

@@ -24,7 +24,7 @@ from rido.policies.observations import take
 from rido.predictors.base import Critic, signal, value
 from rido.predictors.features import FeatureExtractor
 from rido.record.database import RunFileError
-from rido.record.records import DOUBTS, NOTES, REMARKS, WHOLE, Piece
+from rido.record.header import DOUBTS, NOTES, REMARKS, WHOLE, Piece
 from rido.record.runfile import RunFile
 from rido.simulators.base import (
     Batch,
@@ -68,26 +68,15 @@ class OtherPlanError(RunFileError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Trajectories to collect.
+    """Trajectories to collect."""
 
-    Attributes:
-        round: number under which a run file keeps them.
-        first: index of the first one; the others follow.
-        lengths: of each.
-        groups: the replicate that each belongs to, where starts are Sobol points.
-        critic: the control variate whose signal is wanted too.
-        extractor: makes the features that are wanted too.
-        room: transitions that they may take: it ends at the first trajectory that the rest does not pay for at its
-            planned length; None for all.
-    """
-
-    round: int
-    first: int
-    lengths: Counts
-    groups: Counts
-    critic: Critic | None = None
-    extractor: FeatureExtractor | None = None
-    room: int | None = None
+    round: int  # number under which a run file keeps them
+    first: int  # index of the first one; the others follow
+    lengths: Counts  # of each
+    groups: Counts  # the replicate that each belongs to, where starts are Sobol points
+    critic: Critic | None = None  # the control variate whose signal is wanted too
+    extractor: FeatureExtractor | None = None  # makes the features that are wanted too
+    room: int | None = None  # transitions that they may take, up to the first one that the rest does not pay for
 
     @property
     def plain(self) -> bool:
@@ -102,31 +91,20 @@ class Wanted:
 
 
 class Said(NamedTuple):
-    """What a reader of the result should know.
+    """What a reader of the result should know."""
 
-    Attributes:
-        notes: reasons why the same seed may not give the same result.
-        doubts: why the policy may not be the agent that was trained, or the critic not the one that was asked for.
-        remarks: what else there is to know.
-        normalisation: what was done to the agent's observations.
-        rehearsed: transitions of the rehearsal.
-    """
-
-    notes: Sequence[str]
-    doubts: Sequence[str]
-    remarks: Sequence[str]
-    normalisation: str
-    rehearsed: int
+    notes: Sequence[str]  # reasons why the same seed may not give the same result
+    doubts: Sequence[str]  # why the policy may not be the agent that was trained, or the critic not the one asked for
+    remarks: Sequence[str]  # what else there is to know
+    normalisation: str  # what was done to the agent's observations
+    rehearsed: int  # transitions of the rehearsal
 
 
 class Live:
     """Simulates trajectories by their index.
 
     Args:
-        simulator: what simulates.
         entropy: what all seeds come from.
-        horizon: number of time steps.
-        gamma: discount factor.
         replicates: sequences of Sobol points for the starts of trajectories; 0 for random starts.
         components: what is estimated of rewards with several components or discounts.
         notes: reasons known beforehand why the same seed may not give the same result.
@@ -268,6 +246,7 @@ class Recorded:
     """
 
     takes_points = sums = False
+    batch = _RESETS
 
     def __init__(self, file: RunFile, pieces: deque[Piece] | None = None) -> None:
         self._file = file
@@ -275,7 +254,6 @@ class Recorded:
         self._resets = deque(file.resets())
 
     def next(self, request: Wanted) -> Piece:
-        """Returns the next recorded piece, if it is of these trajectories."""
         if not self.pieces:
             return self._simulate(request)
         piece, lengths = self.pieces.popleft(), request.lengths
@@ -286,7 +264,6 @@ class Recorded:
         return piece
 
     def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
-        """Returns the next recorded resets."""
         if not self._resets:
             return self._reset(first, replicates, critic, points=points)
         if points:
@@ -296,20 +273,13 @@ class Recorded:
         return self._resets.popleft()
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
-        """Returns what was decided."""
         if (found := self._file.decided(name, round_)) is None:
             raise EndedError(self._file.path)
         return found
 
     def said(self) -> Said:
-        """Returns what the run has said."""
         notes, doubts, remarks = (self._file.state(name, []) for name in (NOTES, DOUBTS, REMARKS))
         return Said(notes, doubts, remarks, self._file.state("normalisation", ""), self._file.decided("rehearsed") or 0)
-
-    @property
-    def batch(self) -> int:
-        """Resets in a batch."""
-        return _RESETS
 
     def _simulate(self, request: Wanted) -> Piece:
         raise EndedError(self._file.path)
@@ -322,20 +292,13 @@ class Recorded:
 
 
 class Resumed(Recorded):
-    """The pieces of a run file, and then those of a simulator, which are recorded.
-
-    Args:
-        file: the run file.
-        live: simulates.
-        pieces: recorded pieces that are still to come, where several sources share them.
-    """
+    """The pieces of a run file, and then those of a simulator, which are recorded; arguments as above."""
 
     def __init__(self, file: RunFile, live: Live, pieces: deque[Piece] | None = None) -> None:
         super().__init__(file, pieces)
         self._live, self.takes_points = live, live.takes_points
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
-        """Returns what was decided before; if nothing was, decides and records it."""
         return self._file.decide(name, value, round_)
 
     def check_same(self, name: str, values: list[float]) -> None:
@@ -347,7 +310,6 @@ class Resumed(Recorded):
             )
 
     def said(self) -> Said:
-        """Returns what the run has said, with what is new."""
         now = self._live.said()
         for name, texts in ((NOTES, now.notes), (DOUBTS, now.doubts), (REMARKS, now.remarks)):
             self._file.note(name, texts)
@@ -375,26 +337,10 @@ Source = Live | Recorded
 """Where the loop gets the pieces of a run, and what was decided before."""
 
 
-def collect(
-    source: Source,
-    request: Wanted,
-    bar: Progress,
-    *,
-    check: Callable[[Trajectories], None] | None = None,
-) -> Iterator[Piece]:
-    """Returns the trajectories of a request, one piece after the other.
-
-    Args:
-        source: where they come from.
-        request: the trajectories.
-        bar: moves on with each piece.
-        check: raises if the rewards of a piece are not as they should be.
-    """
+def collect(source: Source, request: Wanted, bar: Progress) -> Iterator[Piece]:
+    """Returns the trajectories of a request, one piece after the other."""
     while request.lengths.size and (request.room is None or request.lengths[0] <= request.room):
         piece = source.next(request)
-        batch = piece.trajectories
-        if check is not None:
-            check(batch)
-        bar.advance(batch.transitions)
-        request = request.after(batch)
+        bar.advance(piece.trajectories.transitions)
+        request = request.after(piece.trajectories)
         yield piece

@@ -11,8 +11,6 @@ are sums over the components. A table of S_t is never made: for plans it is proj
 which keep squared lengths in expectation.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +30,7 @@ Floats = NDArray[np.float64]
 
 
 def random_directions(size: int, count: int, generator: np.random.Generator) -> Floats:
-    """Returns directions in which ``|P x|^2`` has the expectation ``|x|^2``; the axes where these are no more.
-
-    Args:
-        size: number of parameters.
-        count: number of directions.
-        generator: what they are drawn from.
-    """
+    """Returns directions in which ``|P x|^2`` has the expectation ``|x|^2``; the axes where these are no more."""
     if size <= count:
         return np.eye(size)
     directions: Floats = generator.standard_normal((count, size)) / np.sqrt(count)
@@ -47,25 +39,15 @@ def random_directions(size: int, count: int, generator: np.random.Generator) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Trajectories of one round; arrays have a row for each planned step, or for each step taken.
+    """Trajectories of one round; arrays have a row for each planned step, or for each step taken."""
 
-    Attributes:
-        rewards: as the environment gave them.
-        residuals: what takes their place in the gradient, planned steps.
-        terminated: whether the environment terminated each trajectory.
-        teams: team of each trajectory.
-        observations: before each step taken.
-        actions: of each step taken.
-        sums: projected sums of scores S_t, planned steps.
-    """
-
-    rewards: Trajectories
-    residuals: Floats
-    terminated: NDArray[np.bool_]
-    teams: NDArray[np.int64]
-    observations: Any
-    actions: NDArray[Any]
-    sums: Floats
+    rewards: Trajectories  # as the environment gave them
+    residuals: Floats  # what takes their place in the gradient, planned steps
+    terminated: NDArray[np.bool_]  # whether the environment terminated each trajectory
+    teams: NDArray[np.int64]  # team of each trajectory
+    observations: Any  # before each step taken
+    actions: NDArray[Any]  # of each step taken
+    sums: Floats  # projected sums of scores S_t, planned steps
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -78,12 +60,7 @@ class _Batch:
         return self.steps < np.repeat(self.rewards.steps, self.rewards.lengths)
 
     def under(self, baselines: Floats | None, gamma: float) -> Floats:
-        """Returns the residuals ``X_t + gamma v_{t+1} - v_t`` under the baseline v of each trajectory's team.
-
-        Args:
-            baselines: v_t for each team and step, and 0 for the horizon; None for no baseline.
-            gamma: discount factor.
-        """
+        """Returns the residuals ``X_t + gamma v_{t+1} - v_t`` under the baseline v of each trajectory's team."""
         if baselines is None:
             return self.residuals
         lengths, steps = self.rewards.lengths, self.steps
@@ -97,9 +74,6 @@ class Gpomdp:
     """The policy gradient from trajectories of mixed lengths.
 
     Args:
-        policy: the policy that acted.
-        horizon: number of time steps T.
-        gamma: discount factor.
         directions: onto which scores are projected, one row each.
         critic: a value function V. Its temporal-difference residuals take the place of the rewards, which leaves the
             expectation as it is for any V.
@@ -200,7 +174,6 @@ def _quotient(above: Floats, below: Floats) -> Floats:
 
 
 def _sums(values: Floats, lengths: NDArray[np.int64]) -> Floats:
-    """Returns cumulative sums along each trajectory."""
     sums = np.cumsum(values, axis=0)
     before = sums[starts_of(lengths)] - values[starts_of(lengths)]
     return sums - np.repeat(before, lengths, axis=0)

@@ -1,7 +1,5 @@
 """The effect of RIDO's two settings, robustness level beta and batch b, on the paper's Examples 1 and 2."""
 
-from __future__ import annotations
-
 import zlib
 from typing import Any
 

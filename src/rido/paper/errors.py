@@ -1,7 +1,5 @@
 """The mean squared error and the schedules of every strategy in one domain, at one discount factor and budget."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Real runs instead of a bank: their errors, and their running time."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from collections.abc import Callable
@@ -74,14 +72,7 @@ class SolverRido(Rido):
 
 
 def running_time(source: BankSource, budget: int, batch: int, repetitions: int) -> dict[str, Any]:
-    """Returns the seconds that each strategy takes with real steps. Strategies take turns, so that ratios are fair.
-
-    Args:
-        source: the domain and its policy.
-        budget: transitions.
-        batch: b of RIDO.
-        repetitions: runs of each strategy, whose medians are returned.
-    """
+    """Returns the median seconds of each strategy with real steps. Strategies take turns, so that ratios are fair."""
     strategies: dict[str, Callable[..., Strategy]] = {
         "uniform": Uniform,
         "robust": Robust,

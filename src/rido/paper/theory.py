@@ -1,7 +1,5 @@
 """The paper's theorems, checked numerically."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable
@@ -101,13 +99,7 @@ def predetermined(horizon: int, runs: int) -> dict[str, Any]:
 
 
 def grouping(source: BankSource, gamma: float, steps: int = 60) -> dict[str, Any]:
-    """Returns weights f_t of real rewards, and the groups that make problem (6) of the paper convex (its Figure 1).
-
-    Args:
-        source: the domain.
-        gamma: discount factor.
-        steps: the most steps to return, for the figure; the last group is complete.
-    """
+    """Returns weights f_t of real rewards, and the groups that make problem (6) of the paper convex (its Figure 1)."""
     rewards, _ = rewards_of(source)
     weights = true_weights(rewards, gamma)
     *starts, end = (start for start in groups(weights) if start <= steps)

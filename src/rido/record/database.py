@@ -1,7 +1,5 @@
 """Opening run files: recognised before SQLite touches them, upgraded where they are older, every error in one line."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat
@@ -110,12 +108,7 @@ def _is_format_3(path: Path) -> bool:
 
 
 def open_for_writing(path: Path, create: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
-    """Open a run file, or create it.
-
-    Args:
-        path: The file.
-        create: Fills a new file; what it writes is one transaction.
-    """
+    """Open a run file, or create it, where ``create`` fills it in one transaction."""
     version = recognise(path)
     if version is not None:
         _check_version(path, version)
