@@ -16,6 +16,7 @@ from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError
 from rido.policies.observations import stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
+from rido.record.fingerprint import fingerprint
 from rido.simulators.base import (
     NO_TRAJECTORIES,
     Batch,
@@ -108,6 +109,10 @@ class EnvironmentsSimulator(Simulator):
     def found(self) -> Found:
         """What is known so far."""
         return Found(tuple(self._notes), self._remarks(), self._rehearsed)
+
+    def fingerprint_of(self, *environment: Any) -> str:
+        """Returns a digest of the environment, the policy, and whether truncation ends episodes."""
+        return fingerprint(*environment, self.policy.fingerprint, *["end_on_truncation"] * self._envs.ends)
 
     def note(self, *notes: str) -> None:
         """Keeps reasons why the same seed may not give the same trajectories."""
