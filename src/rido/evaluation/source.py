@@ -38,9 +38,7 @@ from rido.simulators.base import (
 )
 from rido.simulators.sobol import SobolPoints
 
-RESET_REPLICATES = 16
-"""Sequences of Sobol points for resets."""
-
+RESET_REPLICATES = 16  # sequences of Sobol points for resets
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
 _PIECE_KEPT = 1 << 18  # transitions of a larger piece, which are kept twice while it is joined to the others
 _PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
@@ -315,8 +313,7 @@ class Resumed(Recorded):
         self._live.pass_over(groups, resets=resets)
 
 
-Source = Live | Recorded
-"""Where the loop gets the pieces of a run, and what was decided before."""
+Source = Live | Recorded  # where the loop gets the pieces of a run, and what was decided before
 
 
 def collect(source: Source, request: Wanted, bar: Progress) -> Iterator[Piece]:
