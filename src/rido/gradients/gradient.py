@@ -239,7 +239,7 @@ def _open(problem: Problem, policy: Any) -> tuple[EnvironmentsSimulator, Differe
     except BaseException:
         envs.close()
         raise
-    return EnvironmentsSimulator(envs, acting, problem.horizon, reseed=problem.options["reseed"]), acting
+    return EnvironmentsSimulator(envs, acting, problem.horizon), acting
 
 
 def _estimate(
