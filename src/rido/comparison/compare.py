@@ -28,9 +28,7 @@ from rido.simulators.lineup import Lineup
 from rido.simulators.options import Options
 from rido.simulators.sobol import check_seeds, refuse_without_points
 
-DECIDE = "What to decide"
-"""Heading of the options of a decision."""
-
+DECIDE = "What to decide"  # heading of the options of a decision
 _SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts")  # of a race, in a run file
 
 

@@ -17,8 +17,7 @@ from rido.core.proportions import TwoValuedEstimate
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LEAST_PAIRS = 8
-"""Pairs, or degrees of freedom and one, before a difference may decide anything."""
+LEAST_PAIRS = 8  # pairs, or degrees of freedom and one, before a difference may decide anything
 _FEW = 60  # pairs from which on bounds no longer allow for unseen starts: they have shown what happens on 1 in 20
 _NO_GAIN = 1.1  # pairing gains nothing where the variance of a difference falls by less than this factor
 

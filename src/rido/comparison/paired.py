@@ -16,19 +16,12 @@ from rido.strategies.division import Division
 
 
 class Rewards(Protocol):
-    """What a comparison is computed from: rewards of several policies.
+    """What a comparison is computed from: rewards of several policies."""
 
-    Attributes:
-        horizon: number of time steps.
-        gamma: discount factor.
-        unit: what the budget is counted in.
-        rounds: how often the policies were looked at.
-    """
-
-    horizon: int
-    gamma: float
-    unit: str
-    rounds: int
+    horizon: int  # number of time steps
+    gamma: float  # discount factor
+    unit: str  # what the budget is counted in
+    rounds: int  # how often the policies were looked at
 
     @property
     def transitions(self) -> int:

@@ -19,9 +19,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-REQUIRED = inspect.Parameter.empty
-"""Default of an option that must be given."""
-
+REQUIRED = inspect.Parameter.empty  # default of an option that must be given
 ESTIMATE, SPEND, COLLECT = "What to estimate", "How much to spend", "How to collect"
 """Headings of options, in the order in which they are listed."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import KW_ONLY, astuple, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,7 @@ def measure_costs(simulator: Simulator, horizon: int, seconds: float, entropy: i
     return Costs(float(per_step), float(per_reset), transitions, starting)
 
 
+@dataclass
 class Clock:
     """Turns seconds into budgets of transitions, a half of what is left at a time.
 
@@ -111,25 +112,21 @@ class Clock:
     does. So each plan may spend what half of the seconds left will pay for at the latest rate, and the last one
     all. A started trajectory always finishes: dropping slow ones would bias the estimate. The time may therefore be
     exceeded a little, as far as the rate is wrong for the last plan.
-
-    Args:
-        seconds: to spend in all.
-        horizon: steps of a full trajectory; what is left when it does not pay for one stays unspent.
-        elapsed: seconds spent before, by the part of the run that was recorded.
-        now: a clock that never goes back.
     """
 
-    def __init__(
-        self, seconds: float, horizon: int, *, elapsed: float = 0.0, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._now = now
-        self._end = now() + seconds - elapsed
-        self._horizon = horizon
+    seconds: float  # to spend in all
+    horizon: int  # of a full trajectory; what is left when it does not pay for one stays unspent
+    _: KW_ONLY
+    elapsed: float = 0.0  # by the part of the run that was recorded
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._end = self.now() + self.seconds - self.elapsed
 
     @property
     def left(self) -> float:
         """Seconds left, at least 0."""
-        return max(0.0, self._end - self._now())
+        return max(0.0, self._end - self.now())
 
     def budget(self, spent: int, rate: float) -> int:
         """Returns the transitions that may have been spent after the next plan.
@@ -139,10 +136,10 @@ class Clock:
             rate: latest transitions per second.
         """
         affordable = min(self.left * rate, float(checks.MOST_TRANSITIONS))
-        if affordable < self._horizon:
+        if affordable < self.horizon:
             return spent
         half = affordable / 2
-        return spent + int(half if half >= 2 * self._horizon else affordable)
+        return spent + int(half if half >= 2 * self.horizon else affordable)
 
 
 @dataclass(frozen=True)

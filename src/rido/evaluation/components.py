@@ -37,11 +37,6 @@ def check_gammas(gamma: Any) -> tuple[float, ...]:
 class Components:
     """What is estimated from the same trajectories.
 
-    Args:
-        names: of the components of rewards.
-        gammas: discount factors.
-        plan_for: "all", or the label of the one whose error the schedule is to make small, which leads too.
-
     Example:
         >>> found = Components(("reward", "cost"), (0.9, 1.0))
         >>> found.labels
@@ -50,9 +45,9 @@ class Components:
         'reward, gamma 1'
     """
 
-    names: tuple[str, ...]
-    gammas: tuple[float, ...]
-    plan_for: str = ALL
+    names: tuple[str, ...]  # of the components of rewards
+    gammas: tuple[float, ...]  # discount factors
+    plan_for: str = ALL  # or the label of the one whose error the schedule is to make small, which leads too
 
     def __post_init__(self) -> None:
         check_names(self.names)

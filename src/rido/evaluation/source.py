@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,9 +38,7 @@ from rido.simulators.base import (
 )
 from rido.simulators.sobol import SobolPoints
 
-RESET_REPLICATES = 16
-"""Sequences of Sobol points for resets."""
-
+RESET_REPLICATES = 16  # sequences of Sobol points for resets
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
 _PIECE_KEPT = 1 << 18  # transitions of a larger piece, which are kept twice while it is joined to the others
 _PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
@@ -100,55 +98,37 @@ class Said(NamedTuple):
     rehearsed: int  # transitions of the rehearsal
 
 
+@dataclass
 class Live:
-    """Simulates trajectories by their index.
+    """Simulates trajectories by their index."""
 
-    Args:
-        entropy: what all seeds come from.
-        replicates: sequences of Sobol points for the starts of trajectories; 0 for random starts.
-        components: what is estimated of rewards with several components or discounts.
-        notes: reasons known beforehand why the same seed may not give the same result.
-        doubts: what else should be known before the numbers are trusted.
+    simulator: Simulator
+    entropy: int  # what all seeds come from
+    _: KW_ONLY
+    horizon: int
+    gamma: float
+    replicates: int = 0  # sequences of Sobol points for the starts of trajectories; 0 for random starts
+    components: Components | None = None
+    notes: Sequence[str] = ()  # reasons known beforehand why the same seed may not give the same result
+    doubts: Sequence[str] = ()  # what else should be known before the numbers are trusted
+    sums: bool = False  # whether it has returned sums instead of rewards
 
-    Attributes:
-        takes_points: whether points can decide where trajectories start.
-        sums: whether it has returned sums instead of rewards.
-        found: what the simulator has found out so far.
-    """
-
-    def __init__(
-        self,
-        simulator: Simulator,
-        entropy: int,
-        *,
-        horizon: int,
-        gamma: float,
-        replicates: int = 0,
-        components: Components | None = None,
-        notes: Sequence[str] = (),
-        doubts: Sequence[str] = (),
-    ) -> None:
-        able = simulator.capabilities
-        self._policy, self.found = able.policy, able.found
-        self.sums = False
-        self.takes_points = able.takes_points
-        self._simulator, self._entropy = simulator, entropy
-        self._horizon, self._gamma = horizon, gamma
-        self._points = SobolPoints(entropy, stream=_START_STREAM, replicates=replicates) if replicates else None
-        self._reset_points = SobolPoints(entropy, stream=_RESET_STREAM, replicates=RESET_REPLICATES)
-        self._lockstep, self._limits = able.lockstep, able.limits
-        self._components = components
-        self._notes, self._doubts = tuple(notes), tuple(doubts)
+    def __post_init__(self) -> None:
+        self._able = self.simulator.capabilities
+        self.found, self.takes_points = self._able.found, self._able.takes_points
+        starts = dict(stream=_START_STREAM, replicates=self.replicates)
+        self._points = SobolPoints(self.entropy, **starts) if self.replicates else None
+        self._reset_points = SobolPoints(self.entropy, stream=_RESET_STREAM, replicates=RESET_REPLICATES)
         self._planned, self._seconds = 0, 0.0  # steps that were planned, and the time that they took
         self._summarised: Summarised | None = None
 
     def next(self, request: Wanted) -> Piece:
         """Simulates the first of these trajectories: one for each environment, and more if they are quick."""
-        count, lengths, room = self._simulator.num_envs, request.lengths, request.room
-        limited = self._limits and request.plain and self._points is None
+        count, lengths, room = self.simulator.num_envs, request.lengths, request.room
+        limited = self._able.limits and request.plain and self._points is None
         if room is not None and not limited:  # those that it pays for in any case
             lengths = lengths[: np.searchsorted(np.cumsum(lengths), room, side="right")]
-        if self._lockstep:
+        if self._able.lockstep:
             count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
         elif self._seconds > 0:
             rate = self._planned / self._seconds
@@ -156,20 +136,20 @@ class Live:
             count = max(count, int(np.searchsorted(np.cumsum(lengths), most)))
         count = min(count, lengths.size)
         plain = request.plain
-        seeds = trajectory_seeds(self._entropy, request.first, count)
+        seeds = trajectory_seeds(self.entropy, request.first, count)
         points = None if self._points is None else self._points.take(request.groups[:count])
         started = time.perf_counter()
         try:
             wants: Wants = "rewards" if plain else "observations"
             limit = room if limited else None
-            batch = self._simulator.collect(Request(lengths[:count], seeds, points, wants=wants, limit=limit))
+            batch = self.simulator.collect(Request(lengths[:count], seeds, points, wants=wants, limit=limit))
             self.found = batch.found
             piece = Piece(request.round, batch.trajectories, 0.0) if plain else self._observed(request, batch, seeds)
         except SimulationError as error:
             raise error.at(request.first + error.trajectory) from error.__cause__
         seconds = time.perf_counter() - started
-        if self._components is not None:
-            self._components.check(piece.trajectories)  # before anything is recorded
+        if self.components is not None:
+            self.components.check(piece.trajectories)  # before anything is recorded
         self._planned += int(piece.trajectories.lengths.sum())
         self._seconds += seconds
         return replace(piece, seconds=seconds)
@@ -177,21 +157,21 @@ class Live:
     def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
         """Resets, and returns the critic's values of first observations and the seconds that it took."""
         started, count = time.perf_counter(), replicates.size
-        seeds = Seeds(self._entropy, first, count, stream=_RESET_STREAM)
+        seeds = Seeds(self.entropy, first, count, stream=_RESET_STREAM)
         drawn = self._reset_points.take(replicates) if points else None
         known = critic if self.sums else None
-        batch = self._simulator.collect(Request(None, seeds, drawn, wants="starts", critic=known))
+        batch = self.simulator.collect(Request(None, seeds, drawn, wants="starts", critic=known))
         self.found, found = batch.found, batch.observations
         if not self.sums:
-            found = value(critic, found, np.full(count, self._horizon))
+            found = value(critic, found, np.full(count, self.horizon))
         return found, time.perf_counter() - started
 
     def summarise(self, schedule: Schedule, first: int, critic: Critic | None, total: int) -> Summarised:
         """Collects a schedule on a device and returns sums over the rewards, and over the critic's signal."""
-        seeds = Seeds(self._entropy, first, schedule.trajectories)
+        seeds = Seeds(self.entropy, first, schedule.trajectories)
         known: dict[str, Any] = dict(critic=critic, before=self._summarised, total=total)
         try:
-            batch = self._simulator.collect(Request(schedule, seeds, wants="sums", **known))
+            batch = self.simulator.collect(Request(schedule, seeds, wants="sums", **known))
         except SimulationError as error:
             raise error.at(first + error.trajectory) from None
         assert batch.sums is not None
@@ -201,7 +181,7 @@ class Live:
     @property
     def batch(self) -> int:
         """Resets in a batch, of which a device has its own number."""
-        return self._simulator.num_envs if self.sums else _RESETS
+        return self.simulator.num_envs if self.sums else _RESETS
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
         """Nothing was decided before."""
@@ -209,9 +189,9 @@ class Live:
 
     def said(self) -> Said:
         """Returns what the simulator and its policy say."""
-        normalisation = "" if self._policy is None else self._policy.normalisation
-        notes = tuple(dict.fromkeys([*self._notes, *self.found.notes]))
-        return Said(notes, self._doubts, self.found.remarks, normalisation, self.found.rehearsed)
+        normalisation = "" if self._able.policy is None else self._able.policy.normalisation
+        notes = tuple(dict.fromkeys([*self.notes, *self.found.notes]))
+        return Said(notes, self.doubts, self.found.remarks, normalisation, self.found.rehearsed)
 
     def pass_over(self, groups: Counts, *, resets: bool = False) -> None:
         """Passes over the points of trajectories or resets that were recorded before."""
@@ -223,7 +203,7 @@ class Live:
     def _observed(self, request: Wanted, observed: Batch, seeds: Sequence[int]) -> Piece:
         if request.extractor is None:
             assert request.critic is not None
-            made = signal(request.critic, observed, horizon=self._horizon, gamma=self._gamma)
+            made = signal(request.critic, observed, horizon=self.horizon, gamma=self.gamma)
             return Piece(request.round, observed.trajectories, 0.0, signal=made.trajectories, starts=made.starts)
         # One trajectory after the other, because an agent's value may be rounded by its place in the batch.
         steps = observed.trajectories.steps
@@ -333,8 +313,7 @@ class Resumed(Recorded):
         self._live.pass_over(groups, resets=resets)
 
 
-Source = Live | Recorded
-"""Where the loop gets the pieces of a run, and what was decided before."""
+Source = Live | Recorded  # where the loop gets the pieces of a run, and what was decided before
 
 
 def collect(source: Source, request: Wanted, bar: Progress) -> Iterator[Piece]:

@@ -6,8 +6,9 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,12 @@ from rido.core.digits import plain, with_interval
 from rido.core.estimate import Estimate
 from rido.core.extras import import_extra
 from rido.core.reward_moments import RewardMoments
-from rido.evaluation.budgets import recorded_goals
+from rido.evaluation.budgets import Goal, recorded_goals
 from rido.evaluation.recorded import read_run
 from rido.evaluation.source import EndedError
 from rido.plots.leaderboard import live_html
 from rido.record.database import RunFileError
-from rido.record.header import WORKERS, ComparisonHeader, EvaluationHeader, SuiteHeader
+from rido.record.header import WORKERS, ComparisonHeader, EvaluationHeader, Header, SuiteHeader
 from rido.record.runfile import RunFile
 
 if TYPE_CHECKING:
@@ -36,24 +37,22 @@ _LEISURE = 5.0  # times as long as reading everything took, until it is read aga
 _PATIENCE = 5.0  # seconds without anything written after which nobody knows whether workers are alive, at least
 
 
+@dataclass
 class RunOnFile:
-    """What the file of a run tells, read again where the file has changed.
+    """What the file of a run tells, read again where the file has changed."""
 
-    Attributes:
-        header: of the run.
-        goals: of an evaluation.
-        rehearsed: transitions of the rehearsal.
-        transitions: transitions so far, without these.
-        trajectories: trajectories so far.
-        seconds: time that collecting took so far.
-        longest: time that the slowest piece took.
-        workers: workers alive when the last piece was written, and those that there should be; None if not known.
-        written: when that was, in seconds since 1970.
-        moments: of a suite, those of the undiscounted rewards.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._read_at = path, list[Any]()
+    path: Path
+    header: Header | None = None
+    goals: Sequence[Goal] = ()  # of an evaluation
+    rehearsed: int = 0  # transitions of the rehearsal
+    transitions: int = 0  # so far, without these
+    trajectories: int = 0
+    seconds: float = 0.0  # that collecting took so far
+    longest: float = 0.0  # that the slowest piece took
+    workers: Sequence[int] = ()  # alive when the last piece was written, and those that there should be
+    written: float = 0.0  # when that was, in seconds since 1970; 0 if not known
+    moments: RewardMoments | None = None  # of a suite, those of the undiscounted rewards
+    _read_at: Any = None
 
     def advance(self) -> bool:
         """Reads the file if it has changed since; returns whether it had."""
@@ -64,15 +63,15 @@ class RunOnFile:
             self.header, self.rehearsed = file.header, file.decided("rehearsed") or 0
             self.goals = recorded_goals(file) if isinstance(file.header, EvaluationHeader) else []
             *self.workers, self.written = file.state(WORKERS, (None, 0.0))  # older files have none
-            self.moments = RewardMoments(self.header.horizon, gamma=1.0)
+            moments = RewardMoments(file.header.horizon, gamma=1.0)
             self.transitions, self.trajectories, times = 0, 0, [0.0]
             for piece in file.pieces():
                 self.trajectories += len(piece.trajectories)
                 self.transitions += piece.trajectories.transitions
                 times.append(piece.seconds)
-                if isinstance(self.header, SuiteHeader):
-                    self.moments.update(piece.trajectories)
-        self.seconds, self.longest, self._read_at = sum(times), max(times), changed
+                if isinstance(file.header, SuiteHeader):
+                    moments.update(piece.trajectories)
+        self.seconds, self.longest, self.moments, self._read_at = sum(times), max(times), moments, changed
         return True
 
 
@@ -194,7 +193,7 @@ class LiveRun:
 
 
 def _row(run: RunOnFile) -> list[str]:
-    assert isinstance(run.header, SuiteHeader)
+    assert isinstance(run.header, SuiteHeader) and run.moments is not None
     row = [run.header.task, run.header.policy, f"{run.transitions:,}", f"{run.trajectories:,}", ""]
     if run.moments.counts[-1] > 1:
         estimate = Estimate.from_moments(run.moments)

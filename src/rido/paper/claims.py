@@ -17,17 +17,12 @@ Array = NDArray[np.float64]
 Results = Mapping[str, Any]
 Verdict = Literal["holds", "holds in part", "does not hold", "too few runs to tell"]
 
-EQUAL = 0.05
-"""Errors that differ by at most this share are called equal, even if the difference is significant."""
-
+EQUAL = 0.05  # errors that differ by at most this share are called equal, even if the difference is significant
 RESOLUTION = 1.28
 """Resolution of the paper's figures: the 95% interval of a mean squared error from 100 runs reaches 1.28 times it."""
 
-BOUNDED = 0.05
-"""A ratio that grows by less than this share for ten times the budget is called bounded."""
-
-ALIKE = 0.1
-"""Schedules are alike if moving at most this share of the samples of one gives the other."""
+BOUNDED = 0.05  # a ratio that grows by less than this share for ten times the budget is called bounded
+ALIKE = 0.1  # schedules are alike if moving at most this share of the samples of one gives the other
 
 
 @dataclass(frozen=True)
@@ -176,8 +171,7 @@ _ERRORS: Mapping[str, Sequence[tuple[str, str, Sequence[tuple[str, str]], str, S
         (f"{title}: RIDO beats uniform and robust (shown, not said)", title.lower(), _BETTER, "smaller", GAMMAS)
         for title in ("Swimmer", "Reacher", "HalfCheetah")
     ],
-}
-"""Of each section: what the paper says of a domain, the pairs of strategies, how their errors compare, and where."""
+}  # of each section: what the paper says of a domain, the pairs of strategies, how their errors compare, and where
 
 
 def _errors(section: Results, name: str, domains: Sequence[str]) -> Iterator[Claim]:

@@ -21,11 +21,8 @@ from rido.simulators.base import trajectory_seeds
 
 Array = NDArray[np.float64]
 
-GAMMAS = (0.999, 0.99)
-"""The higher and the lower discount factor of every domain; the paper names them for Ant."""
-
-PARTS = 100
-"""Files of a full bank, which is a folder to which more can be added."""
+GAMMAS = (0.999, 0.99)  # the higher and the lower discount factor of every domain; the paper names them for Ant
+PARTS = 100  # files of a full bank, which is a folder to which more can be added
 
 _SEED = 2026
 _ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}
@@ -57,13 +54,12 @@ class Domain:
 _SMALL = (1000, 2000, 3000, 5000, 10_000)
 _LARGE = (6000, 9000, 12_000, 15_000, 20_000)
 
-MAIN = (
+MAIN = (  # in the main figure and in that of the schedules
     Domain("pendulum", "Pendulum", "Pendulum-v1", 100, 500, _SMALL, 5000, 20_000, True, ("ppo", "Pendulum-v1")),
     Domain("lqg", "LQG", "rido/LQG-v0", 100, 500, _SMALL, 5000, 200_000, own_policy_of_gamma=True),
     Domain("navigation", "Navigation", "rido/Navigation-v0", 100, 1000, (2000, 3000, 4000, 5000, 10_000), 5000, 50_000),
     Domain("ant", "Ant", "Ant-v5", 500, 3000, _LARGE, 20_000, 8000, True, ("trpo", "Ant-v3"), env_kwargs=_ANT),
 )
-"""The domains of the main figure and of the schedules."""
 
 ADDITIONAL = (
     Domain(
@@ -78,11 +74,10 @@ ADDITIONAL = (
 )  # fmt: skip
 """The domains of the appendix."""
 
-EXAMPLES = (
+EXAMPLES = (  # all reward in the last step, and all reward in the first step
     Domain("example1", "Example 1", "rido/LastStep-v0", 10, 100, (), 10_000, 50_000),
     Domain("example2", "Example 2", "rido/FirstStep-v0", 10, 100, (), 10_000, 50_000),
 )
-"""The paper's two examples: all reward in the last step, and all reward in the first step."""
 
 
 @dataclass(frozen=True)

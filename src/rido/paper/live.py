@@ -18,14 +18,11 @@ from rido.strategies import Rido, Robust, Strategy, Uniform
 
 Array = NDArray[np.float64]
 
-SETTINGS = ((4000, 1000), (8000, 1000), (8000, 2000))
-"""Budget and batch of each row of the paper's running times."""
-
-PAPER_SECONDS = {
+SETTINGS = ((4000, 1000), (8000, 1000), (8000, 2000))  # budget and batch of each row of the paper's running times
+PAPER_SECONDS = {  # seconds that the paper reports for RIDO and for its baselines
     "ant": {(4000, 1000): (27, 20), (8000, 1000): (47, 29), (8000, 2000): (41, 29)},
     "halfcheetah": {(4000, 1000): (23, 15), (8000, 1000): (37, 20), (8000, 2000): (31, 20)},
 }
-"""Seconds that the paper reports for RIDO and for its baselines."""
 
 
 def spot_check(source: BankSource, gamma: float, budget: int, runs: int) -> dict[str, Any]:

@@ -27,11 +27,10 @@ if TYPE_CHECKING:
     from rido.evaluation.result import Evaluation
 
 _INK = "#1d2430"
-PAGE_SETTINGS: dict[str, Any] = {
+PAGE_SETTINGS: dict[str, Any] = {  # settings of matplotlib for pictures that become SVG elements
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
     **{"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"]},
 }
-"""Settings of matplotlib for pictures that become SVG elements."""
 _COLOURS = {_INK: "currentColor", GREY: "currentColor", BLUE: f"var(--main, {BLUE})"}  # in the picture, on the page
 
 

@@ -11,8 +11,7 @@ from rido.predictors.base import Critic, FunctionCritic, agent_critic
 from rido.predictors.features import FeatureExtractor
 from rido.simulators.base import Simulator
 
-RESET_SHARE = 0.05
-"""Share of the variance that resets may have."""
+RESET_SHARE = 0.05  # share of the variance that resets may have
 
 
 @dataclass(frozen=True)

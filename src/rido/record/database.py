@@ -9,12 +9,8 @@ from pathlib import Path
 
 from rido.record.schema import upgrade_4
 
-APPLICATION_ID = 0x5249444F
-"""The bytes "RIDO" in the header of an SQLite file: a run file."""
-
-FORMAT = 5
-"""Version of the tables, the header's user_version. Format 3 and before had no application id."""
-
+APPLICATION_ID = 0x5249444F  # the bytes "RIDO" in the header of an SQLite file: a run file
+FORMAT = 5  # version of the tables, the header's user_version. Format 3 and before had no application id
 _UPGRADES = {4: upgrade_4}  # by version: makes its tables those of the next
 
 _HEADER = 100  # bytes of the header of an SQLite file

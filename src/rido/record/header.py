@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories
 
-FINGERPRINT = "_fingerprint"
-"""Suffix of the names of fields that hold fingerprints."""
+FINGERPRINT = "_fingerprint"  # suffix of the names of fields that hold fingerprints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,20 +118,11 @@ def header_from(found: dict[str, Any]) -> Header:
     return header(**{one.name: found[one.name] for one in fields(header)})
 
 
-WHOLE = -1
-"""The round of decisions that hold for the whole run."""
-
-NOTES = "notes"
-"""Reasons why the same seed may not give the same result."""
-
-DOUBTS = "doubts"
-"""Why policies may not be the agents that were trained, or critics not those that were asked for."""
-
-REMARKS = "remarks"
-"""What else a reader of the result may want to know."""
-
-WORKERS = "workers"
-"""The workers alive, those that there should be, and the time, in seconds since 1970."""
+WHOLE = -1  # the round of decisions that hold for the whole run
+NOTES = "notes"  # reasons why the same seed may not give the same result
+DOUBTS = "doubts"  # why policies may not be the agents that were trained, or critics not those that were asked for
+REMARKS = "remarks"  # what else a reader of the result may want to know
+WORKERS = "workers"  # the workers alive, those that there should be, and the time, in seconds since 1970
 
 
 @dataclass(frozen=True)

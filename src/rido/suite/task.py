@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rido.suite.leaderboard import Task
 from rido.suite.race import TrajectoryRange
 
 
+@dataclass
 class TrajectoryStore:
     """The trajectories of one policy in one environment by their index, simulated once and recorded.
 
@@ -33,21 +35,20 @@ class TrajectoryStore:
 
     In the run file, the round of a piece is the index of its first trajectory; the others follow. Where an index is
     there more than once, the longest trajectory is the one that is used.
-
-    Attributes:
-        live: simulates them.
-        notes: reasons why the same seed may not give the same result.
-        recorded: transitions that were in the run file before.
     """
 
-    def __init__(self, live: Live, *, record: RunFile | None) -> None:
-        self.live, self._record = live, record
-        self.notes: list[str] = [] if record is None else record.state(NOTES, [])
-        self._known: dict[int, tuple[NDArray[np.float64], int]] = {}  # by index: planned rewards, steps taken
-        self.recorded = 0
-        for piece in record.pieces() if record is not None else ():
-            self.recorded += piece.trajectories.transitions
-            self._keep(piece.round, piece.trajectories)
+    live: Live  # simulates them
+    record: RunFile | None  # keeps them
+    recorded: int = 0  # transitions that were in the run file before
+    notes: Sequence[str] = ()  # reasons why the same seed may not give the same result
+    _known: dict[int, tuple[NDArray[np.float64], int]] = field(default_factory=dict)  # planned rewards, steps taken
+
+    def __post_init__(self) -> None:
+        if self.record is not None:
+            self.notes = self.record.state(NOTES, [])
+            for piece in self.record.pieces():
+                self.recorded += piece.trajectories.transitions
+                self._keep(piece.round, piece.trajectories)
 
     def take(self, first: int, lengths: NDArray[np.int64], bar: Progress) -> Trajectories:
         """Returns the trajectories ``first, first + 1, ...`` of these lengths."""
@@ -66,8 +67,8 @@ class TrajectoryStore:
     def note(self, notes: Sequence[str]) -> None:
         """Adds to the notes."""
         self.notes = list(dict.fromkeys([*self.notes, *notes]))
-        if self._record is not None:
-            self._record.note(NOTES, notes)
+        if self.record is not None:
+            self.record.note(NOTES, notes)
 
     def _has(self, index: int, length: int) -> bool:
         """Whether a trajectory is known to this length; one that ended early is known to any."""
@@ -79,8 +80,8 @@ class TrajectoryStore:
     def _simulate(self, first: int, lengths: NDArray[np.int64], bar: Progress) -> None:
         while lengths.size:
             piece = self.live.next(Wanted(first, first, lengths, np.zeros_like(lengths)))
-            if self._record is not None:
-                self._record.append(piece, self.live.found.workers)
+            if self.record is not None:
+                self.record.append(piece, self.live.found.workers)
             self._keep(first, piece.trajectories)
             bar.advance(piece.trajectories.transitions)
             first, lengths = first + len(piece.trajectories), lengths[len(piece.trajectories) :]
