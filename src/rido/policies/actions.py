@@ -1,7 +1,5 @@
 """Actions: what policies return, checked, and chosen from scores and distributions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ How a function or object is called:
 3. What says that it takes batches gets blocks of rows from the start, or whole batches if it is ``rowwise``.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence

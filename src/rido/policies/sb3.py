@@ -1,7 +1,5 @@
 """Stable-Baselines3 and sb3-contrib agents: acting with them. :mod:`rido.policies.sb3_zip` loads them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ A pickle may run code. Pickles in an agent's files are therefore read with an al
 agents made of known classes; all others are unpickled only where the caller trusts the file.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

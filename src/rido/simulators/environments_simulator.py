@@ -1,7 +1,5 @@
 """Trajectories from sub-environments, in sequence or many side by side, of different lengths."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

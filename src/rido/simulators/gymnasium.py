@@ -1,7 +1,5 @@
 """Trajectories from Gymnasium environments, many side by side, of different lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Unpack
 
