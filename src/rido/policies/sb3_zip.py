@@ -138,11 +138,9 @@ def _load_model(path: Path, data: Mapping[str, Any], trust: bool) -> Any:
     algorithm = getattr(import_extra("this agent", package, "sb3"), name)
     attributes = _attributes(path, data, trust=trust)
     with zipfile.ZipFile(path) as archive:  # networks have no more numbers than the weights that fill them
-        most = 2 * sum(entry.file_size for entry in archive.infolist() if entry.filename.endswith(".pth"))
-    with (
-        warnings.catch_warnings(),
-        nullcontext() if trust else untrusted.limited_loading(max(untrusted.SMALL_BYTES, most)),
-    ):
+        sizes = [entry.file_size for entry in archive.infolist() if entry.filename.endswith(".pth")]
+    most = max(untrusted.SMALL_BYTES, 2 * sum(sizes))
+    with warnings.catch_warnings(), nullcontext() if trust else untrusted.limited_loading(most):
         warnings.filterwarnings("ignore", message=".*loading a A2C/PPO model saved with SB3 < 1.7.0.*")
         warnings.filterwarnings("ignore", message=".*loading a DQN model saved with SB3 < 2.4.0.*")
         try:
