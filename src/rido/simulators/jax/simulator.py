@@ -45,7 +45,7 @@ _MOST_TRANSITIONS = 7 << 25  # transitions that run in one go: with gaps their r
 
 
 class JaxPolicy:
-    """A JAX function from an observation to an action, with a parameter ``key`` if it draws; or a pair ``(apply, params)``.
+    """A JAX function from an observation to an action, with a parameter ``key`` if it draws; or ``(apply, params)``.
 
     Policies of one ``kind`` can run together.
     """
