@@ -5,8 +5,6 @@ the same trajectories. The strategy runs with the largest discount g. Column j w
 by ``(gamma_j / g)^t``, so that the strategy's discounting by ``g^t`` makes it ``gamma_j^t``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -56,7 +54,7 @@ class Components:
             raise ValueError(f"plan_for must be one of {known}, got {self.plan_for!r}")
 
     @classmethod
-    def resolve(cls, names: tuple[str, ...], gammas: tuple[float, ...], plan_for: str | None) -> Components | None:
+    def resolve(cls, names: tuple[str, ...], gammas: tuple[float, ...], plan_for: str | None) -> "Components | None":
         """Returns what is estimated; None where that is the return of plain rewards under one discount.
 
         Args:
@@ -71,7 +69,7 @@ class Components:
         return None
 
     @classmethod
-    def recorded(cls, header: EvaluationHeader) -> Components | None:
+    def recorded(cls, header: EvaluationHeader) -> "Components | None":
         """Returns those of a recorded run."""
         if not header.components:
             return None

@@ -1,7 +1,5 @@
 """OpenTask: a task of a suite whose environment and run files are open. Trajectories are simulated once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
