@@ -1,8 +1,8 @@
 """The page with the figures, the numbers behind them, and the verdicts on the paper's claims."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean, mean
 from typing import Any
 
 from rido.paper.claims import Claim, Results, cells_of, mse_ratio
@@ -82,13 +82,13 @@ def _errors(section: Results) -> Iterator[str]:
         {
             "title": domain.title,
             "gamma": gamma,
-            "held": _coverage(section, domain, gamma),
+            "held": mean(c["strategies"]["adaptive"]["coverage"] for c in cells_of(section, domain.name, gamma)),
             **{name: _over_oracle(section, domain, gamma, name) for name in names},
         }
         for domain in domains
         for gamma in GAMMAS
     ]
-    yield from _table({**columns, "coverage of adaptive": "{held}"}, rows)
+    yield from _table({**columns, "coverage of adaptive": "{held:.3f}"}, rows)
     checks = [cell for cell in section["cells"] if "spot check" in cell]
     for cell in checks:
         (bank,) = (
@@ -112,12 +112,7 @@ def _over_oracle(section: Results, domain: Domain, gamma: float, name: str) -> s
         for cell in cells_of(section, domain.name, gamma)
         if name in cell["strategies"]
     ]
-    return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3g}"
-
-
-def _coverage(section: Results, domain: Domain, gamma: float) -> str:
-    shares = [cell["strategies"]["adaptive"]["coverage"] for cell in cells_of(section, domain.name, gamma)]
-    return f"{sum(shares) / len(shares):.3f}"
+    return f"{geometric_mean(ratios):.3g}"
 
 
 def _ablation(section: Results) -> Iterator[str]:
