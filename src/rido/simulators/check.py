@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.core.options import takes
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, TakesBatchesError
@@ -119,14 +120,15 @@ def check(env: Any, policy: Any = "random", *, seed: int = 0, **options: Unpack[
     """
     env = import_environment(env)
     if is_simulator(env) or is_in_jax(env):
-        raise ValueError(f"env must be an environment of Gymnasium, got {env!r:.80}")
+        raise ValueError(f"env must be an environment of Gymnasium, got {checks.shown(env)}")
     name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     asked = _Questions()
     wrappers = Wrappers(1, end_on_truncation=True)  # time limits stay as they are
     try:
         envs = open_environments(env, wrappers, env_kwargs=dict(options["env_kwargs"] or {}), num_envs=2)
     except ValueError as error:
-        return Check(name, str(policy), (Answer("opening", "found", str(error)),), 0)
+        called = policy if isinstance(policy, str) else checks.shown(policy)
+        return Check(name, called, (Answer("opening", "found", str(error)),), 0)
     try:
         spaces: dict[str, Any] = dict(observation_space=envs.observation_space, action_space=envs.action_space)
         acting = resolve_policy(policy, **spaces, deterministic=options["deterministic"], trust=options["trust"])

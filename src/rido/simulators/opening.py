@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from traceback import extract_tb
 from typing import Any
@@ -75,7 +76,8 @@ def _open_id(env_id: str, env_kwargs: Mapping[str, Any], num_envs: int | None, w
                 if env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
                     return VectorEnvironments(env, make_rows, most, wrappers)
                 env.close()
-        make = partial(gym.make, spec.id, disable_env_checker=True, **env_kwargs)
+        bare = replace(spec, order_enforce=False)  # each step follows a reset: one layer less to call
+        make = partial(gym.make, bare, disable_env_checker=True, **env_kwargs)
         return SingleEnvironments([make()], partial(make_environment, make), num_envs or _MOST_SINGLE, wrappers)
     except gym.error.DependencyNotInstalled as error:
         if "mujoco_py" in str(error):

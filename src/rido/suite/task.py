@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from rido.core import checks
 from rido.core.trajectories import Trajectories
 from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
@@ -107,8 +108,8 @@ class OpenTask:
                 horizon=self._problem.horizon,
                 seed=self._entropy,
             )
-            Path(self._folder).mkdir(parents=True, exist_ok=True)
-            record = opening.enter_context(RunFile(Path(self._folder) / _file_name(header), header))
+            folder = checks.made_folder("folder", self._folder)
+            record = opening.enter_context(RunFile(folder / _file_name(header), header))
             self._records[policy] = record
             self._notes[policy] = list(record.state(NOTES, []))
         process: dict[str, Any] = dict(horizon=self._problem.horizon, gamma=self._problem.gamma)
