@@ -14,8 +14,8 @@ from rido.evaluation.recorded import read_run
 from rido.policies.functions import FunctionPolicy
 from rido.simulators.base import trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.memory import first_observations, remembers
 from rido.simulators.rehearsal import STEPS
+from rido.simulators.repeatability import first_observations, remembers
 
 SEEDS = [11, 12]
 

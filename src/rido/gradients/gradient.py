@@ -258,19 +258,14 @@ def _open(problem: Problem, policy: Any) -> tuple[EnvironmentsSimulator, Differe
     from rido.policies.differentiable import differentiable_policy
     from rido.simulators.environments_simulator import EnvironmentsSimulator
     from rido.simulators.opening import open_environments
-    from rido.simulators.wrappers import Wrappers
 
-    ends, options = problem.options["end_on_truncation"], problem.options
-    wrappers = Wrappers(problem.horizon, end_on_truncation=ends)
+    envs = open_environments(problem.env, problem.horizon, problem.options)
     try:
-        kwargs = dict(options["env_kwargs"] or {})
-        envs = open_environments(problem.env, wrappers, env_kwargs=kwargs, num_envs=options["num_envs"])
         acting = differentiable_policy(policy, envs.observation_space, envs.action_space)
     except BaseException:
-        wrappers.restore()
+        envs.close()
         raise
-    settings = dict(end_on_truncation=ends, reseed=options["reseed"])
-    return EnvironmentsSimulator(envs, acting, problem.horizon, **settings), acting
+    return EnvironmentsSimulator(envs, acting, problem.horizon, reseed=problem.options["reseed"]), acting
 
 
 def _estimate(

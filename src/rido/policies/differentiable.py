@@ -45,16 +45,7 @@ class DifferentiablePolicy(Policy):
 
     @abstractmethod
     def scores(self, observations: Any, actions: NDArray[Any], directions: Floats) -> Floats:
-        """Projects scores onto directions.
-
-        Args:
-            observations: Batch of observations.
-            actions: The actions taken there, as the policy returned them.
-            directions: One direction in the space of parameters for each row.
-
-        Returns:
-            The derivative of log pi(a | s) along each direction, one row for each observation.
-        """
+        """Derivatives of log pi(a | s) along directions in the space of parameters, one row for each observation."""
 
     @abstractmethod
     def weighted_scores(self, observations: Any, actions: NDArray[Any], weights: Floats) -> Floats:

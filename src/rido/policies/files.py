@@ -71,12 +71,8 @@ def checkpoints(place: str | Path) -> list[Path]:
         found = [Path(file) for file in glob.glob(str(place), recursive=True) if Path(file).is_file()]
     if not found:
         raise ValueError(f"policies must be a folder or pattern of {' or '.join(LOADERS)} files, got {str(place)!r}")
-    return sorted(found, key=_numbers_as_numbers)
-
-
-def _numbers_as_numbers(file: Path) -> list[str]:
-    """Returns a key that sorts step_9.zip before step_10.zip."""
-    return [part.zfill(20) if part.isdigit() else part for part in re.split(r"(\d+)", str(file))]
+    # step_9.zip comes before step_10.zip
+    return sorted(found, key=lambda file: [part.zfill(20 * part.isdigit()) for part in re.split(r"(\d+)", str(file))])
 
 
 def _by_name(policies: Sequence[Any]) -> dict[str, Any]:

@@ -34,15 +34,9 @@ from rido.record.fingerprint import identify
 class FunctionPolicy(Policy):
     """A function of one observation, or of a batch of observations.
 
-    A parameter ``generators``, an attribute ``rowwise`` that is True, or :func:`batched` say that it takes batches. A
-    parameter ``generator`` says that it takes one observation and draws random numbers.
-
-    Args:
-        function: Called on one observation at a time; or on blocks of ``BLOCK`` observations, or on whole batches if
-            its attribute ``rowwise`` is True.
-        action_space: Action space of one environment.
-        owner: The object whose method ``reset`` is called where a trajectory begins, if it has one; that of the
-            function if not given.
+    A parameter ``generators``, an attribute ``rowwise`` that is True, or :func:`batched` say that it takes batches:
+    blocks of ``BLOCK`` observations, or whole ones if it is ``rowwise``. A parameter ``generator`` says that it takes
+    one observation and draws. The ``reset`` of its owner is called where a trajectory begins, if there is one.
     """
 
     _keeps_state = False  # whether it is given back the state that it returned
@@ -151,10 +145,7 @@ class FunctionPolicy(Policy):
 class PredictPolicy(FunctionPolicy):
     """An object with a method ``predict``, which returns actions, or actions and a state as SB3's does.
 
-    Args:
-        agent: The object.
-        action_space: Action space of one environment.
-        deterministic: Given to ``predict`` if it has a parameter of that name.
+    ``deterministic`` is given to ``predict`` if it has a parameter of that name.
     """
 
     _as_it_is = False
@@ -172,16 +163,12 @@ class PredictPolicy(FunctionPolicy):
         return super()._actor(generator)
 
     def _evaluate(self, observations: Any, **options: Any) -> Any:
-        return _alone(super()._evaluate(observations, **options))
+        found = super()._evaluate(observations, **options)  # policies of SB3 return a state, None, too
+        return found[0] if isinstance(found, tuple) and len(found) == 2 and found[1] is None else found
 
 
 def predicting(predict: Callable[..., Any], rows_of: Space | None = None) -> Actor:
-    """What acts in one trajectory by SB3's ``predict(observation, state, episode_start)``, which keeps its state.
-
-    Args:
-        predict: The method.
-        rows_of: The action space, if observation and action are batches of one row.
-    """
+    """What acts in one trajectory by SB3's ``predict``, which keeps its state; ``rows_of`` if it takes one row."""
     state, starts = None, True
 
     def act(observation: Any) -> Any:
@@ -193,11 +180,6 @@ def predicting(predict: Callable[..., Any], rows_of: Space | None = None) -> Act
         return action if rows_of is None else check_actions(action, rows_of, 1)[0]
 
     return act
-
-
-def _alone(found: Any) -> Any:
-    """The actions that ``predict`` returned, without the state that policies of SB3 return with them."""
-    return found[0] if isinstance(found, tuple) and len(found) == 2 and found[1] is None else found
 
 
 def _fails_on_both(on_batch: Exception, on_one: Exception, observations: Any, rows: int) -> Exception:
@@ -282,11 +264,7 @@ def _owner(function: Any) -> Any:
 
 
 class RandomPolicy(Policy):
-    """Samples the action space as Gymnasium does: uniform where bounded, normal or exponential where not.
-
-    Args:
-        action_space: A Discrete, Box, MultiDiscrete or MultiBinary space of one environment.
-    """
+    """Samples the action space as Gymnasium does: uniform where bounded, normal or exponential where not."""
 
     name = "random"
 

@@ -15,10 +15,6 @@ from rido.policies.base import Policy, Space
 from rido.policies.npz import MlpPolicy
 
 
-def _nothing(path: Path) -> Sequence[Path]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Loader:
     """A type of file that holds an agent.
@@ -35,8 +31,8 @@ class Loader:
 
     what: str
     load: Callable[..., Policy]
-    beside: Callable[[Path], Sequence[Path]] = _nothing
-    named: Callable[[Path], Sequence[Path]] = _nothing
+    beside: Callable[[Path], Sequence[Path]] = lambda path: ()
+    named: Callable[[Path], Sequence[Path]] = lambda path: ()
     code_needed: Callable[[Path], str | None] | None = None
 
 

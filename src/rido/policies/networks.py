@@ -27,13 +27,7 @@ _LOG_STD_RANGE = (-20.0, 2.0)  # of SAC and TQC
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Standardises and clips observations.
-
-    Attributes:
-        mean: Mean of each number of an observation.
-        deviation: Standard deviation of each number.
-        limit: Standardised observations are clipped to ``[-limit, limit]``.
-    """
+    """Standardises observations and clips them to ``[-limit, limit]``."""
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
@@ -46,14 +40,10 @@ class Normalizer:
 
 @dataclass(frozen=True)
 class Network:
-    """Layers that give a row the same bits in every batch.
+    """Layers, functions on arrays of shape (tiles, tile, features), that give a row the same bits in every batch.
 
     A product of many rows may use different kernels for different rows; a product of ``tile`` rows uses one. The batch
     is cut into tiles, and all tiles go through one call of ``matmul``.
-
-    Attributes:
-        layers: Functions on arrays of shape (tiles, tile, features).
-        tile: Rows per matrix product.
     """
 
     layers: Sequence[Layer]
@@ -145,12 +135,7 @@ def numpy_actor(policy: Any, *, deterministic: bool, exploration_rate: float = 0
     """The actor of an SB3 policy in numpy, or None where the policy is of another kind.
 
     Supports the multilayer perceptrons of PPO, A2C, TRPO, SAC, TQC, TD3, DDPG, DQN and QRDQN. The actor is compared
-    with the policy's own ``predict`` before it is used.
-
-    Args:
-        policy: The policy of a Stable-Baselines3 or sb3-contrib model.
-        deterministic: Whether to take the most likely action, or to sample.
-        exploration_rate: Probability with which DQN and QRDQN sample a random action.
+    with the policy's own ``predict`` before it is used. DQN and QRDQN explore at the given rate unless deterministic.
     """
     try:
         actor = _actor(policy, True, 0.0)
@@ -199,14 +184,8 @@ def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Head:
 def convert(space: Any, extractor: Any, *modules: Any, further_inputs: int = 0) -> Network:
     """Converts torch modules behind an extractor of features that only flattens observations.
 
-    Args:
-        space: Observation space.
-        extractor: The extractor.
-        modules: The modules, in their order.
-        further_inputs: Numbers that the first module gets beside the observation.
-
-    Raises:
-        NotImplementedError: Extractor or modules are not of a known kind.
+    The first module gets ``further_inputs`` numbers beside the observation. A NotImplementedError says that extractor
+    or modules are not of a known kind.
     """
     from gymnasium import spaces
     from stable_baselines3.common.preprocessing import is_image_space

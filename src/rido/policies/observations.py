@@ -73,5 +73,24 @@ def stack(batches: Sequence[Any]) -> Any:
     return np.concatenate(batches)
 
 
+def alike(one: Any, other: Any, tolerance: float = 1e-5) -> bool:
+    """Whether two batches, rewards or actions are the same, but for rounding up to a relative tolerance."""
+    mine, theirs = leaves(one), leaves(other)
+    return len(mine) == len(theirs) and all(_alike(a, b, tolerance) for a, b in zip(mine, theirs, strict=True))
+
+
+def _alike(one: NDArray[Any], other: NDArray[Any], tolerance: float) -> bool:
+    if one.shape != other.shape:
+        return False
+    if one.dtype == other.dtype and one.tobytes() == other.tobytes():  # nearly always
+        return True
+    if one.dtype.kind not in "fc":
+        return bool(np.array_equal(one, other))
+    scale = np.maximum(1.0, np.maximum(np.abs(one), np.abs(other)))
+    with np.errstate(invalid="ignore"):
+        near = (np.abs(one - other) <= tolerance * scale) | (one == other)
+    return bool((near | (np.isnan(one) & np.isnan(other))).all())
+
+
 def _are_texts(observations: Any) -> bool:
     return isinstance(observations, tuple) and bool(observations) and isinstance(observations[0], str)

@@ -252,13 +252,7 @@ def normalizer(vecnormalize: Any) -> Normalizer | None:
 
 
 def describe_normalisation(model: Any, vecnormalize: Any = None, statistics: str = "") -> str:
-    """What a summary says of the observations of an agent; empty where there is nothing to say.
-
-    Args:
-        model: The model, or its policy.
-        vecnormalize: Observation statistics; the model's own if None.
-        statistics: Where they come from, or why there are none; the model tells if not given.
-    """
+    """What a summary says of the observations of an agent; empty where there is nothing to say. See AgentPolicy."""
     if is_model(model) and not statistics:
         vecnormalize = vecnormalize or model.get_vec_normalize_env()
         if vecnormalize is not None:

@@ -122,7 +122,9 @@ def _attributes(path: Path, data: Mapping[str, Any], *, trust: bool) -> dict[str
     # What only training needs is replaced: it may not unpickle under this Python, or may be huge (loading allocates
     # the replay buffer and the rollout buffer). ARS has its weights in its network too.
     attributes: dict[str, Any] = {"learning_rate": 0.0, "buffer_size": 1, "train_freq": 1, "n_steps": 1, "n_envs": 1}
-    attributes |= dict.fromkeys(("lr_schedule", "clip_range", "exploration_schedule", "delta_std_schedule"), _zero)
+    attributes |= dict.fromkeys(
+        ("lr_schedule", "clip_range", "exploration_schedule", "delta_std_schedule"), lambda _: 0.0
+    )
     attributes |= dict.fromkeys(("_last_obs", "_last_original_obs", "_last_episode_starts", "_last_lstm_states"))
     attributes |= dict.fromkeys(("ep_info_buffer", "ep_success_buffer", "action_noise", "weights"))
     for key, value in data.items():
@@ -205,7 +207,3 @@ def _last_observations(path: Path, data: Mapping[str, Any], trust: bool) -> dict
 
 def _not_an_agent(path: Path, error: Exception) -> ValueError:
     return ValueError(f"policy must be a zip written by SB3's save(), got {path}: {error!r:.300}")
-
-
-def _zero(_: float) -> float:
-    return 0.0

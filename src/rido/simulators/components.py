@@ -59,12 +59,8 @@ def check_components(components: Any) -> tuple[str, ...] | TransitionFunction | 
 class ComponentReader:
     """Reads the components off transitions: the reward, or the entries of a vector reward, and then the others.
 
-    Args:
-        components: names in info, of which "reward" is the reward itself; a function of the transition; or None. Where
-            the reward is a vector, names are those of its entries.
-        transition: observation, action, reward, next observation and info of a transition, from which the names of a
-            function's numbers and the size of the reward are learned; not needed for names in info beside a plain
-            reward.
+    From a ``transition`` it learns the names of a function's numbers and the size of the reward; names in info beside a
+    plain reward need none. Where the reward is a vector, ``components`` are the names of its entries.
 
     Attributes:
         names: of all components.
@@ -99,11 +95,7 @@ class ComponentReader:
         self.names = (*rewards, *others)
 
     def read(self, observation: Any, action: Any, reward: Any, following: Any, info: Any) -> NDArray[np.float64]:
-        """Returns the components of a transition.
-
-        Raises:
-            ComponentError: one is missing, or is not a number.
-        """
+        """Returns the components of a transition, or raises a ComponentError where one is missing or no number."""
         found = info if self._function is None else self._call(observation, action, reward, following, info)
         if self._function is not None and (more := sorted(map(str, set(found) - set(self._others)))):
             raise ComponentError(

@@ -27,6 +27,7 @@ class Environments(ABC):
 
     Attributes:
         most: the largest number of slots.
+        ends: whether a truncation ends a trajectory as a termination does.
         observation_space: of one sub-environment.
         action_space: of one sub-environment.
         takes_points: whether points can decide where trajectories start.
@@ -39,6 +40,7 @@ class Environments(ABC):
     """
 
     most: int
+    ends: bool = False
     takes_points: bool = False
     calls: int = 0
     slot: int = 0
@@ -83,13 +85,7 @@ class Environments(ABC):
 
     @abstractmethod
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
-        """Starts a new trajectory in each of the slots.
-
-        Args:
-            slots: the slots.
-            seeds: their seeds; None where a sub-environment is not seeded again.
-            starts: generators of the numbers that the resets draw, if points decide on them. They are finished here.
-        """
+        """Starts a trajectory in each of the slots; not seeded where a seed is None. ``starts`` are finished here."""
 
     @abstractmethod
     def observe(self, slots: Slots) -> Any:
@@ -97,10 +93,7 @@ class Environments(ABC):
 
     @abstractmethod
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
-        """Takes one step in each of the slots; returns rewards, terminated and truncated.
-
-        Rewards have a row for each slot where they have components.
-        """
+        """Takes one step in each of the slots; returns rewards or their components, terminated and truncated."""
 
     @abstractmethod
     def close(self) -> None:
@@ -126,7 +119,7 @@ class SingleEnvironments(Environments):
         most: int,
         wrappers: Wrappers,
     ) -> None:
-        self._envs, self._make, self.most, self._wrappers = envs, make, most, wrappers
+        self._envs, self._make, self.most, self._wrappers, self.ends = envs, make, most, wrappers, wrappers.ends
         self._retired: list[gym.Env[Any, Any]] = []  # not used any more
         for env in envs:
             wrappers.prepare(env)
@@ -137,28 +130,25 @@ class SingleEnvironments(Environments):
         self.action_space = envs[0].action_space
         self._shape = self.observation_space.shape if isinstance(self.observation_space, gym.spaces.Box) else None
         self.in_rows = has_rows(self.observation_space)
-        self._grow()
+        self._grow(0)
 
-    def _grow(self) -> None:
-        """Makes room for one observation of each environment; what was there is gone."""
+    def _grow(self, wanted: int) -> None:
+        """Makes environments, and room for one observation of each; what was there is gone."""
+        while self._make is not None and len(self._envs) < wanted:
+            self._envs.append(made := self._make())
+            self._wrappers.prepare(made)
         if len(self._batch) < len(self._envs):
             shape, dtype = (len(self._envs), *(self._shape or ())), self.observation_space.dtype
             dtype = getattr(self._batch, "dtype", dtype)
             self._batch = [None] * len(self._envs) if self._shape is None else np.zeros(shape, dtype)
 
     def provide(self, wanted: int) -> int:
-        while self._make is not None and len(self._envs) < min(wanted, self.most):
-            self._envs.append(made := self._make())
-            self._wrappers.prepare(made)
-        self._grow()
+        self._grow(min(wanted, self.most))
         return min(len(self._envs), self.most)
 
     def pair(self) -> bool:
         """Makes two slots for a rehearsal, whatever ``most`` is; returns whether there are two."""
-        while self._make is not None and len(self._envs) < 2:
-            self._envs.append(made := self._make())
-            self._wrappers.prepare(made)
-        self._grow()
+        self._grow(2)
         return len(self._envs) > 1
 
     @property
@@ -182,10 +172,7 @@ class SingleEnvironments(Environments):
         for row, (slot, seed) in enumerate(zip(slots.tolist(), seeds, strict=True)):
             self.calls, self.slot = self.calls + 1, slot
             try:
-                env = self._envs[slot]
-                result = self._reset(env, seed) if starts is None else self._start(env, seed, starts[row])
-                observation, _ = check_result("reset", result)
-                self._keep(slot, "reset", observation)
+                self._keep(slot, "reset", self._begun(slot, seed, None if starts is None else starts[row]))
             except (Exception, SystemExit) as error:
                 raise slot_error(slot, "reset", error) from error
 
@@ -197,9 +184,7 @@ class SingleEnvironments(Environments):
     def begin(self, seed: int | None, start: PointGenerator | None) -> Any:
         """Starts a new trajectory in slot 0; returns the very observation that the environment returned."""
         try:
-            env = self._envs[0]
-            result = self._reset(env, seed) if start is None else self._start(env, seed, start)
-            observation, _ = check_result("reset", result)
+            observation = self._begun(0, seed, start)
             kind = type(observation)
             if kind is not self._kind or (kind is np.ndarray and observation.shape != self.observation_space.shape):
                 check_observation("reset", observation, self.observation_space)
@@ -208,12 +193,15 @@ class SingleEnvironments(Environments):
         except (Exception, SystemExit) as error:
             raise slot_error(0, "reset", error) from error
 
-    def _start(self, env: gym.Env[Any, Any], seed: int | None, start: PointGenerator) -> tuple[Any, Any]:
-        """Resets with the seed while np_random is replaced by our generator."""
+    def _begun(self, slot: int, seed: int | None, start: PointGenerator | None) -> Any:
+        """Resets with the seed, while np_random is replaced by our generator if there is one."""
+        env = self._envs[slot]
+        if start is None:
+            return check_result("reset", self._reset(env, seed))[0]
         if seed is not None and self._takes_wide_seeds is None:
             self._reset(env, seed)  # a reset that fails must not use up the point
         with replaced_np_random(env.unwrapped, start):
-            return self._reset(env, seed)
+            return check_result("reset", self._reset(env, seed))[0]
 
     def _reset(self, env: gym.Env[Any, Any], seed: int | None) -> tuple[Any, Any]:
         """Resets with the whole seed, or with 31 bits if the very first reset shows that the environment takes no more.

@@ -99,17 +99,14 @@ class EnvPoolSimulator(Simulator):
             # One step more than the horizon: where both come at once, EnvPool reports a termination as a time limit.
             arguments = {**arguments, "max_episode_steps": self._horizon + 1}
             remarks = [lifted(limit, self._horizon)] if limit < self._horizon else []
-        envs = [_EnvPoolEnvironments(env, arguments, spec, remarks, reseed, most, threads) for _ in range(parts)]
+        envs = [_EnvPoolEnvironments(env, arguments, spec, remarks, options, most, threads) for _ in range(parts)]
         self.observation_space = envs[0].observation_space
         spaces = dict(observation_space=self.observation_space, action_space=envs[0].action_space)
         self.policy = resolve_policy(policy, **spaces, deterministic=options["deterministic"], trust=options["trust"])
-        self._remake, self._end_on_truncation = reseed, ends
+        self._remake, self._ends = reseed, ends
         self.reproducible = reseed and self.policy.reproducible
         lock = threading.Lock()
-        self._halves = [
-            _Half(part, self.policy, self._horizon, lock, leads=part is envs[0], end_on_truncation=ends)
-            for part in envs
-        ]
+        self._halves = [_Half(part, self.policy, self._horizon, lock, leads=part is envs[0]) for part in envs]
 
     def _lifts(self, limit: int) -> bool:
         """Returns whether a time limit is to be lifted, or raises where it would cut trajectories and cannot be."""
@@ -139,7 +136,7 @@ class EnvPoolSimulator(Simulator):
     @property
     def fingerprint(self) -> str:
         """Digest of the environment and the policy."""
-        ends = ["end_on_truncation"] if self._end_on_truncation else []
+        ends = ["end_on_truncation"] if self._ends else []
         return fingerprint(*self._given, self.policy.fingerprint, *ends)
 
     def close(self) -> None:
@@ -179,17 +176,8 @@ class EnvPoolSimulator(Simulator):
 class _Half(EnvironmentsSimulator):
     """Half of the environments. The policy acts in one half at a time, because it may not be thread-safe."""
 
-    def __init__(
-        self,
-        envs: Environments,
-        policy: Policy,
-        horizon: int,
-        lock: threading.Lock,
-        *,
-        leads: bool,
-        end_on_truncation: bool,
-    ) -> None:
-        super().__init__(envs, policy, horizon, end_on_truncation=end_on_truncation)
+    def __init__(self, envs: Environments, policy: Policy, horizon: int, lock: threading.Lock, *, leads: bool) -> None:
+        super().__init__(envs, policy, horizon)
         self._lock, self._leads = lock, leads
 
     def _act(self, observations: Any, rollout: Any) -> NDArray[Any]:
@@ -221,12 +209,13 @@ class _EnvPoolEnvironments(Environments):
         arguments: dict[str, Any],
         spec: Any,
         remarks: list[str],
-        remake: bool,
+        options: SimulatorOptions,
         most: int,
         threads: int,
     ) -> None:
         self._id, self._arguments, self._remarks = env_id, arguments, remarks
-        self._threads, self.most, self._remake = threads, most, remake
+        self._threads, self.most = threads, most
+        self._remake, self.ends = options["reseed"], options["end_on_truncation"]
         self._pool: Any = None
         self._observations: Any = None
         self.observation_space = spec.gymnasium_observation_space

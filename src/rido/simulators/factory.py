@@ -93,10 +93,7 @@ def _time_limit(env: Any, env_kwargs: Mapping[str, Any], simulator: Any) -> int 
 def check_simulator(
     simulator: str | Callable[..., Simulator] | None, workers: int, step_timeout: float | None
 ) -> str | Callable[..., Simulator]:
-    """Returns what is to collect if these go together; if no simulator is named, the one for this number of workers.
-
-    A step that does not return can be ended with its process only, so a step timeout needs workers, if only one.
-    """
+    """Returns what is to collect if these go together; if none is named, the one for this number of workers."""
     if simulator is None:
         return "gymnasium" if workers == 1 and step_timeout is None else "workers"
     if callable(simulator):

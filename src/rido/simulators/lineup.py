@@ -36,13 +36,8 @@ class Acting(Simulator):
 class Lineup:
     """Simulators of several policies in one environment.
 
-    Gymnasium environments, worker pools and simulators in JAX are made once for all policies. Other simulators are made
-    for each, when it acts for the first time.
-
-    Args:
-        make: makes a simulator for a policy, or for several :class:`rido.policies.base.Policies`.
-        policies: by their names.
-        switching: whether it makes one for several.
+    Gymnasium environments, worker pools and simulators in JAX are made once for all policies (``switching``). Others
+    are made for each, when it acts for the first time.
     """
 
     def __init__(self, make: Callable[[Any], Simulator], policies: Mapping[str, Any], *, switching: bool) -> None:

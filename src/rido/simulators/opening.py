@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from rido.core import checks
 from rido.core.extras import import_package_of, missing_package, packages_that_register
 from rido.simulators.environments import Environments, SingleEnvironments
+from rido.simulators.options import SimulatorOptions
 from rido.simulators.vector_environments import VectorEnvironments
 from rido.simulators.wrappers import Wrappers
 
@@ -27,17 +28,17 @@ _WRAPPERS = {  # by the module of other kinds of environments
 }
 
 
-def open_environments(
-    env: Any, wrappers: Wrappers, *, env_kwargs: Mapping[str, Any], num_envs: int | None
-) -> Environments:
-    """Returns the sub-environments, their wrappers prepared.
+def open_environments(env: Any, horizon: int, options: SimulatorOptions | Mapping[str, Any]) -> Environments:
+    """Returns the sub-environments, their wrappers prepared, with the arguments of a ``GymnasiumSimulator``."""
+    wrappers = Wrappers(horizon, ends=options["end_on_truncation"])
+    try:
+        return _open(env, wrappers, dict(options["env_kwargs"] or {}), options["num_envs"])
+    except BaseException:
+        wrappers.restore()
+        raise
 
-    Args:
-        env: as in :class:`rido.simulators.gymnasium.GymnasiumSimulator`, and the following.
-        wrappers: what prepares them.
-        env_kwargs: arguments of the environment.
-        num_envs: sub-environments side by side.
-    """
+
+def _open(env: Any, wrappers: Wrappers, env_kwargs: Mapping[str, Any], num_envs: int | None) -> Environments:
     if isinstance(env, str):
         return _open_id(env, env_kwargs, num_envs, wrappers)
     if env_kwargs:

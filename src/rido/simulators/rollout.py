@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 from rido.core.trajectories import Trajectories, starts_of
 from rido.policies.base import Actor, Policy
 from rido.policies.observations import stack, take
-from rido.simulators.base import Points, SimulationError
-from rido.simulators.environments import Slots, Step
+from rido.simulators.base import Points, Request, SimulationError
+from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.protocol import SlotError
 
 TIME_LIMIT = (
@@ -24,27 +23,14 @@ TIME_LIMIT = (
 class Rollout:
     """The state of one request: which slot runs which trajectory, and the rewards so far.
 
-    Attributes:
-        busy: slots that run a trajectory.
-        new: those among them that must be reset first.
-        terminated: for each trajectory, whether it ended for good, after which all rewards are 0.
+    ``busy`` slots run a trajectory, and the ``new`` ones among them must be reset first.
     """
 
-    def __init__(
-        self,
-        lengths: NDArray[np.int64],
-        seeds: Sequence[int],
-        points: Points,
-        slots: int,
-        *,
-        end_on_truncation: bool,
-        components: tuple[str, ...],
-    ) -> None:
-        self._end_on_truncation = end_on_truncation
-        self._components = components
-        self._lengths = lengths
-        self._seeds, self._points = np.asarray(seeds), points
-        self._rewards = np.zeros((int(lengths.sum()), *([len(components)] if components else [])))
+    def __init__(self, envs: Environments, request: Request, slots: int) -> None:
+        self._ends, self._components = envs.ends, envs.components
+        self._lengths = lengths = request.lengths
+        self._seeds, self._points = np.asarray(request.seeds), request.points
+        self._rewards = np.zeros((int(lengths.sum()), *([len(self._components)] if self._components else [])))
         self._starts = starts_of(lengths)
         self._steps = np.zeros(lengths.size, dtype=np.int64)
         self.terminated = np.zeros(lengths.size, dtype=np.bool_)
@@ -87,7 +73,7 @@ class Rollout:
         steps += 1
         self._steps[rows] = steps
         complete = steps == self._lengths[rows]
-        if self._end_on_truncation:
+        if self._ends:
             terminated = terminated | truncated
         elif truncated.any() and (cut := truncated & ~terminated & ~complete).any():
             raise SlotError(int(self.busy[cut][0]), TIME_LIMIT.format(self._lengths[rows[cut][0]]))
@@ -104,16 +90,12 @@ class Rollout:
 
     def actions(self) -> NDArray[Any]:
         """Returns all recorded actions, one for each step taken, for one trajectory after the other."""
-        rows, steps, batches = zip(*self._acted, strict=True)
-        order = np.argsort(starts_of(self._steps)[np.concatenate(rows)] + np.concatenate(steps))
-        taken: NDArray[Any] = np.concatenate(batches)[order]
+        taken: NDArray[Any] = _in_order(self._acted, self._steps)
         return taken
 
     def observations(self) -> Any:
         """Returns all recorded observations, ``steps + 1`` for one trajectory after the other."""
-        rows, steps, batches = zip(*self._observed, strict=True)
-        order = np.argsort(starts_of(self._steps + 1)[np.concatenate(rows)] + np.concatenate(steps))
-        return take(stack(batches), order)
+        return _in_order(self._observed, self._steps + 1)
 
     def seeds(self, slots: Slots) -> list[int]:
         seeds: list[int] = self._seeds[self._trajectory[slots]].tolist()
@@ -158,3 +140,9 @@ class Rollout:
 
     def trajectories(self) -> Trajectories:
         return Trajectories.from_flat(self._rewards, self._lengths, self._steps)
+
+
+def _in_order(recorded: list[tuple[Slots, NDArray[np.int64], Any]], sizes: NDArray[np.int64]) -> Any:
+    """Returns what was recorded of some trajectories at some steps, for one trajectory after the other."""
+    rows, steps, batches = zip(*recorded, strict=True)
+    return take(stack(batches), np.argsort(starts_of(sizes)[np.concatenate(rows)] + np.concatenate(steps)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import repeat
 from typing import Any, Literal
 
@@ -21,78 +21,61 @@ from rido.policies.actions import one_action
 from rido.policies.base import Policy
 from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import stack_alike
-from rido.simulators.base import SimulationError
-from rido.simulators.components import ComponentReader
+from rido.simulators.base import Request, SimulationError
+from rido.simulators.environments import SingleEnvironments
 from rido.simulators.generators import generators, resets_with
 from rido.simulators.protocol import Position, SlotError, check_observation, check_result, slot_error
 from rido.simulators.rollout import TIME_LIMIT
 
 
 class SequentialRollout:
-    """One request for trajectories, run one after the other; what it offers is what ``Rollout`` offers.
+    """Trajectories that run one after the other in the first environment; it offers what ``Rollout`` offers.
 
-    Args:
-        env: A Gymnasium environment.
-        policy: What acts in it, in sequence.
-        lengths: Planned length of each trajectory.
-        seeds: Their seeds.
-        end_on_truncation: Whether a truncation ends a trajectory as a termination does.
-        spaces: Of its observations and actions.
-        reader: What reads the components of rewards, if they have some.
-        observing: Whether observations and actions are kept.
-
-    Attributes:
-        seen: All observations, one by one.
-        taken: All actions.
+    ``seen`` and ``taken`` are all observations and actions, if asked for. ``env`` is stepped in place of the
+    environment.
     """
 
     def __init__(
         self,
-        env: Any,
+        envs: SingleEnvironments,
         policy: Policy,
-        lengths: NDArray[np.int64],
-        seeds: Sequence[int],
+        request: Request,
         *,
-        end_on_truncation: bool,
-        spaces: tuple[Any, Any],
-        reader: ComponentReader | None,
-        observing: bool,
+        ends: bool | None = None,
+        env: Any = None,
     ) -> None:
-        self._env, self._policy, self._lengths, self._seeds = env, policy, lengths, seeds
-        self._spaces = spaces
-        self._generators = generators(seeds) if policy.draws else repeat(None)
-        self._end_on_truncation, self._reader, self._observing = end_on_truncation, reader, observing
-        self._rewards: Any = array("d") if reader is None else []
+        self._env, self._policy = envs.first if env is None else env, policy
+        self._lengths, self._seeds, self._limit = request.lengths, request.seeds, request.limit
+        self._spaces = envs.observation_space, envs.action_space
+        self._generators = generators(request.seeds) if policy.draws else repeat(None)
+        self._ends, self._reader = envs.ends if ends is None else ends, envs.reader
+        self._observing = request.wants == "observations"
+        self._rewards: Any = array("d") if envs.reader is None else []
         self._counts: list[int] = []  # steps of the trajectories that are over
         self._ended: list[bool] = []
         self.seen: list[Any] = []  # observations, if observing
         self.taken: list[Any] = []  # actions
         self._row, self._first, self._begun = 0, 0, -1  # trajectory, its first reward, step that was begun last
 
-    def run(self, start: Callable[[int], Any], limit: int | None = None) -> None:
-        """Runs the trajectories.
-
-        Args:
-            start: Resets the environment for one and returns its first observation.
-            limit: As in :class:`rido.simulators.base.Request`.
-        """
+    def run(self, start: Callable[[int], Any]) -> None:
+        """Runs the trajectories; ``start`` resets the environment for one and returns its first observation."""
         try:
             with resets_with(self._seeds):
-                self._run_all(start, limit)
+                self._run_all(start)
         except SlotError as error:
             self.check()
             raise self.failure(error.reason) from error.__cause__
         self._lengths = self._lengths[: len(self._counts)]
         self.check()
 
-    def _run_all(self, start: Callable[[int], Any], limit: int | None) -> None:
+    def _run_all(self, start: Callable[[int], Any]) -> None:
         rewards, reader, observing, ndarray = self._rewards, self._reader, self._observing, np.ndarray
         step_env, append, (space, actions) = self._env.step, self._rewards.append, self._spaces
         shape, action_shape, known_action = space.shape, actions.shape, None
         keeping = observing or (reader is not None and reader.needs_observations)
         for row, (length, generator) in enumerate(zip(self._lengths.tolist(), self._generators, strict=False)):
             first = len(rewards)
-            if limit is not None and length > limit - first:
+            if self._limit is not None and length > self._limit - first:
                 break
             self._row, self._first, self._begun = row, first, -1
             observation = start(row)
@@ -142,7 +125,7 @@ class SequentialRollout:
                 except Exception as error:
                     raise _wrong_result(result, error) from error
                 if terminated or truncated:
-                    if terminated or self._end_on_truncation:
+                    if terminated or self._ends:
                         ended = True
                         break
                     if step + 1 < length:

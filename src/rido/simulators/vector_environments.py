@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from rido.policies.observations import has_rows, leaves, take
+from rido.policies.observations import alike, has_rows, take
 from rido.simulators.components import info_of, row_of
 from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.points import PointGenerator
@@ -35,7 +35,7 @@ class VectorEnvironments(Environments):
         most: int,
         wrappers: Wrappers,
     ) -> None:
-        self._make, self.most, self._wrappers = make, most, wrappers
+        self._make, self.most, self._wrappers, self.ends = make, most, wrappers, wrappers.ends
         wrappers.prepare(env)
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
@@ -85,7 +85,7 @@ class VectorEnvironments(Environments):
             if others.size:
                 self._unchecked -= 1
                 after = take(self._observations, others)
-                if any(not _equal(*pair) for pair in zip(leaves(before), leaves(after), strict=True)):
+                if not alike(before, after, 0):
                     raise RefusedError(
                         "the VectorEnv's reset changed observations of rows that options['reset_mask'] leaves out: "
                         "reset the rows of the mask alone, or give a function that makes a single environment"
@@ -156,7 +156,3 @@ class VectorEnvironments(Environments):
 
     def remarks(self) -> list[str]:
         return list(self._wrappers.remarks)
-
-
-def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")

@@ -73,16 +73,11 @@ def limit_error(limit: int, horizon: int) -> ValueError:
 class Wrappers:
     """Prepares the wrappers of environments for trajectories, and puts them back.
 
-    Args:
-        horizon: the longest trajectory that will be asked for.
-        end_on_truncation: whether truncation ends a trajectory; then time limits stay as they are.
-
-    Attributes:
-        remarks: what was changed, for the reader of a result.
+    If ``ends``, truncation ends a trajectory and time limits stay as they are. ``remarks`` say what was changed.
     """
 
-    def __init__(self, horizon: int, *, end_on_truncation: bool) -> None:
-        self._horizon, self._keeps_limits = horizon, end_on_truncation
+    def __init__(self, horizon: int, *, ends: bool) -> None:
+        self._horizon, self.ends = horizon, ends
         self._changed = ExitStack()
         self._statistics: list[bytes] | None = None  # of the first environment
         self.remarks: dict[str, None] = {}  # in the order in which they were found
@@ -111,7 +106,7 @@ class Wrappers:
                     "update_running_mean = False in the function that makes it"
                 )
         limit = _limit([*here, *remote])
-        if limit is None or limit >= self._horizon or self._keeps_limits:
+        if limit is None or limit >= self._horizon or self.ends:
             return
         liftable = [layer for layer in here if isinstance(layer, wrappers.TimeLimit)]
         if not liftable:

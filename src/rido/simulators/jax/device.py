@@ -42,7 +42,7 @@ class Device:
         spacing: slots over the next smaller number of slots that requests may begin with.
         blocks: blocks of steps in a trajectory of full length; None for blocks of a fixed number of steps.
         in_time_of_one: trajectories that take about as long together as one alone; 0 if one after the other is as fast.
-        lanes: lanes for several policies that run together, at least; see :mod:`rido.simulators.jax.together`.
+        lanes: lanes for several policies that run together, at least; see :mod:`rido.simulators.jax.collecting`.
     """
 
     width: int
@@ -95,13 +95,7 @@ class Device:
         return max(1, self.latency[size >= _HEAVY] // _LEAST)
 
     def slots(self, planned: Counts, size: int, trajectories: int = 0) -> tuple[int, ...]:
-        """Returns the number of slots to begin with, and the one to go on with when few trajectories are left, if any.
-
-        Args:
-            planned: how many trajectories take each step.
-            size: as in :meth:`ladder`.
-            trajectories: as in :meth:`ladder`.
-        """
+        """Returns the number of slots to begin with, and the one to go on with when few trajectories are left."""
         latency, running = self.latency[size >= _HEAVY], planned[planned > 0]
         ladder = self.ladder(size, trajectories)
         if trajectories:  # two sizes serve all requests of an evaluation, so that the next policy compiles nothing

@@ -31,14 +31,13 @@ from rido.simulators.base import (
     Summarised,
 )
 from rido.simulators.identity import environment_fingerprint
-from rido.simulators.jax.collecting import Dealt
+from rido.simulators.jax.collecting import Dealt, Together
 from rido.simulators.jax.device import Device, room
 from rido.simulators.jax.envs import adapt
 from rido.simulators.jax.functions import SameObject, Structure, is_function, split
 from rido.simulators.jax.programs import Programs, RolloutTask, Slots
 from rido.simulators.jax.seeds import join_seeds, make_seeds, seed_words
 from rido.simulators.jax.summing import sum_on_device
-from rido.simulators.jax.together import Together
 from rido.simulators.requests import checked
 
 _LEAST_STARTS = 64  # that are made in one go, so that few sizes are compiled
@@ -46,14 +45,7 @@ _MOST_TRANSITIONS = 7 << 25  # transitions that run in one go: with gaps their r
 
 
 class JaxPolicy:
-    """A JAX function from an observation to an action, or from an observation and a parameter ``key``.
-
-    Args:
-        given: the function, or a pair ``(apply, params)``; see :func:`rido.simulators.jax.functions.split`.
-
-    Attributes:
-        kind: equal for policies that can run together.
-    """
+    """A JAX function from an observation, and a parameter ``key`` if it draws, to an action; or ``(apply, params)``."""
 
     reproducible = True
     normalisation = ""

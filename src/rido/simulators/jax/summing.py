@@ -35,16 +35,7 @@ class Tables(NamedTuple):
 def sum_on_device(
     programs: Programs, device: Device, task: RolloutTask, schedule: Schedule, before: Summarised | None, total: int
 ) -> Summarised:
-    """Runs the trajectories of a schedule and sums over them.
-
-    Args:
-        programs: of the policy and the critic.
-        device: what suits the device.
-        task: what the programs are asked for, in one lane.
-        schedule: how many samples of each step.
-        before: sums to which these will be added; their centre is used here too.
-        total: transitions of the whole evaluation; 0 if it is not known.
-    """
+    """Runs the trajectories of a schedule and sums over them, on top of the sums ``before``; ``task`` has one lane."""
     horizon, channels = schedule.horizon, programs.channels
     record = programs.roll_out(device, task, total=total)
     centre = np.zeros((channels, horizon), dtype=np.float32)
