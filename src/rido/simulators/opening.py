@@ -77,8 +77,10 @@ def _open_id(env_id: str, env_kwargs: Mapping[str, Any], num_envs: int | None, w
                 if env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
                     return VectorEnvironments(env, make_rows, most, wrappers)
                 env.close()
-        bare = replace(spec, order_enforce=False)  # each step follows a reset: one layer less to call
-        make = partial(gym.make, bare, disable_env_checker=True, **env_kwargs)
+        options = {"disable_env_checker": True, **env_kwargs}  # each layer is a call more in every step
+        if "max_episode_steps" not in env_kwargs and wrappers.lifts(spec.max_episode_steps):
+            options["max_episode_steps"] = -1
+        make = partial(gym.make, replace(spec, order_enforce=False), **options)
         return SingleEnvironments([make()], partial(make_environment, make), num_envs or _MOST_SINGLE, wrappers)
     except gym.error.DependencyNotInstalled as error:
         if "mujoco_py" in str(error):
