@@ -85,6 +85,11 @@ def test_an_id_that_an_installed_package_registers_gets_the_prefix(tmp_path, mon
         assert str(refused.value) == f"env must be a registered environment, got {env_id!r}{hint}"
 
 
+def test_an_id_of_another_version_gets_the_newest_one():
+    with pytest.raises(ValueError, match="got 'HalfCheetah-v1'; did you mean HalfCheetah-v5"):
+        find_spec("HalfCheetah-v1")
+
+
 @pytest.mark.parametrize(
     ("module", "wrapper"),
     [

@@ -158,7 +158,8 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     try:
         spec = gym.spec(name)
     except gym.error.Error:
-        found = [f"{one}:{name}" for one in ([] if module else packages_that_register(name))]
+        versions = [one for one in gym.registry if one.rpartition("-v")[0] == name.rpartition("-v")[0] != ""]
+        found = [*versions[-1:], *(f"{one}:{name}" for one in ([] if module else packages_that_register(name)))]
         hint = f"; did you mean {' or '.join(found)}?" if found else did_you_mean(name, gym.registry)
         if not module and not found and ("/" in name or not hint):
             hint += f"; where another package registers it, name that first, as in {'package:' + name!r}"
