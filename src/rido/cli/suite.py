@@ -1,7 +1,5 @@
 """``rido suite``: several policies in several tasks, described in a file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from rido.cli.console import may_run_code
-from rido.cli.options import Output, command
+from rido.cli.options import Output, command, option
 from rido.core.options import COLLECT
 from rido.suite.suite import Suite, ray_simulator
 
@@ -27,12 +25,9 @@ def _folder(file: Path, output: Path | None) -> Path:
 def suite_command(
     file: Annotated[Path, typer.Argument(help="A TOML file: budget, [tasks.NAME], [policies].")],
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Folder of run files and pages (default: FILE without its suffix)."),
+        Path | None, option("Folder of run files and pages (default: FILE without its suffix).", None, "--output", "-o")
     ] = None,
-    no_page: Annotated[
-        bool, typer.Option("--no-page", help="Write no leaderboard, only run files.", rich_help_panel=COLLECT)
-    ] = False,
+    no_page: Annotated[bool, option("Write no leaderboard, only run files.", COLLECT, "--no-page")] = False,
     **options: Any,
 ) -> Output:
     """Rank policies over several tasks with one budget, and write a leaderboard.

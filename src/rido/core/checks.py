@@ -16,17 +16,10 @@ R = TypeVar("R")
 Rule = Callable[[str, Any], Any]
 """Takes the name of an argument and its value; returns the value converted, or raises a ValueError."""
 
-MOST_TRANSITIONS = 10**15
-"""Transitions of a budget at most. Beyond 2^53, 9e15, counts are not exact in floats."""
-
-MOST_STEPS = 10**8
-"""Steps of a horizon at most: schedules have a count for each."""
-
-LARGEST = 1e100
-"""Rewards are below this in size, so that squares of returns are within float64."""
-
-LARGEST_RETURN = LARGEST * MOST_STEPS
-"""Values of critics are below this in size."""
+MOST_TRANSITIONS = 10**15  # transitions of a budget at most. Beyond 2^53, 9e15, counts are not exact in floats
+MOST_STEPS = 10**8  # steps of a horizon at most: schedules have a count for each
+LARGEST = 1e100  # rewards are below this in size, so that squares of returns are within float64
+LARGEST_RETURN = LARGEST * MOST_STEPS  # values of critics are below this in size
 
 
 def checked(**special: Rule | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -265,7 +258,7 @@ def _integers(least: int, most: int | None = None) -> Rule:
 
 _FLAGS = (bool, "bool", bool | None, "bool | None")  # annotations of what must be True or False
 _MOST_AT_ONCE = 10**6  # environments, processes and actors: more than any machine has
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, Rule] = {  # what an argument must be, by its name
     "horizon": _integers(1, MOST_STEPS),
     "budget": _integers(1, MOST_TRANSITIONS),
     "gamma": discount,
@@ -285,4 +278,3 @@ _RULES: dict[str, Rule] = {
     "simulator": name_or_function,
     "plan_for": text,
 }
-"""What an argument must be, by its name."""

@@ -15,13 +15,10 @@ from typing import Any
 import numpy as np
 
 from rido.core import checks
-from rido.core.allocation import Array, discount_factors
+from rido.core.allocation import discount_factors
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
-from rido.core.moments import Moments
-from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, positions
-from rido.evaluation.returns import Returns
 from rido.record.header import EvaluationHeader
 from rido.simulators.components import ALL, REWARD, check_names
 from rido.strategies import Strategy
@@ -40,11 +37,6 @@ def check_gammas(gamma: Any) -> tuple[float, ...]:
 class Components:
     """What is estimated from the same trajectories.
 
-    Args:
-        names: of the components of rewards.
-        gammas: discount factors.
-        plan_for: "all", or the label of the one whose error the schedule is to make small, which leads too.
-
     Example:
         >>> found = Components(("reward", "cost"), (0.9, 1.0))
         >>> found.labels
@@ -53,9 +45,9 @@ class Components:
         'reward, gamma 1'
     """
 
-    names: tuple[str, ...]
-    gammas: tuple[float, ...]
-    plan_for: str = ALL
+    names: tuple[str, ...]  # of the components of rewards
+    gammas: tuple[float, ...]  # discount factors
+    plan_for: str = ALL  # or the label of the one whose error the schedule is to make small, which leads too
 
     def __post_init__(self) -> None:
         check_names(self.names)
@@ -84,10 +76,6 @@ class Components:
         if not header.components:
             return None
         return cls(tuple(header.components), tuple(header.discounts), header.plan_for)
-
-    def fields(self) -> dict[str, Any]:
-        """Returns what an :class:`rido.Evaluation` notes of them."""
-        return {"labels": self.labels, "plan_for": self.plan_for}
 
     def configuration(self) -> dict[str, Any]:
         """Returns what a run file notes of them."""
@@ -120,8 +108,9 @@ class Components:
         self.check(batch)
         if len(self.gammas) == 1:
             return batch
-        factors = self._factors(int(batch.lengths.max()))[positions(batch.lengths)]
-        flat = batch.flat.reshape(len(batch.flat), -1, 1) * factors[:, None, :]
+        longest = int(batch.lengths.max())
+        factors = np.stack([discount_factors(longest, gamma / self.gamma) for gamma in self.gammas], axis=1)
+        flat = batch.flat.reshape(len(batch.flat), -1, 1) * factors[positions(batch.lengths), None, :]
         return Trajectories.from_flat(flat.reshape(len(flat), -1), batch.lengths, batch.steps)
 
     def check(self, batch: Trajectories) -> None:
@@ -132,10 +121,6 @@ class Components:
                 f"simulator must return rewards with the components {', '.join(self.names)}, one column for each, got "
                 f"shape {batch.flat.shape}"
             )
-
-    def _factors(self, horizon: int) -> Array:
-        """Returns ``(gamma_j / g)^t``, a row for each step."""
-        return np.stack([discount_factors(horizon, gamma / self.gamma) for gamma in self.gammas], axis=1)
 
     def joint(self, found: JointEstimate, leading: Estimate | None = None) -> JointEstimate:
         """Returns estimates of all columns, each with its own discount.
@@ -150,19 +135,3 @@ class Components:
         gammas = self.gammas * len(self.names)
         named = (replace(estimate, gamma=gamma) for estimate, gamma in zip(estimates, gammas, strict=True))
         return JointEstimate(tuple(named), found.covariance)
-
-
-def leading_moments(moments: Moments, components: Components | None) -> Moments:
-    """Returns the moments of the leading column."""
-    if components is None:
-        return moments
-    assert isinstance(moments, RewardMoments)
-    return moments.component(components.leading)
-
-
-def full_length_returns(
-    batches: Sequence[Trajectories], horizon: int, gamma: float, components: Components | None
-) -> Returns:
-    """Returns the returns of the full-length trajectories of a run, under the discounts of each column."""
-    names, leading = ((REWARD,), 0) if components is None else (components.labels, components.leading)
-    return Returns.of(batches, horizon=horizon, gamma=gamma, names=names, leading=leading)

@@ -18,19 +18,12 @@ from rido.simulators.options import EVEN, JAX, OWN, Options
 
 @dataclass(frozen=True)
 class Problem:
-    """What is estimated and how it is collected: an environment and the options of a function, resolved.
+    """What is estimated and how it is collected: an environment and the options of a function, resolved."""
 
-    Attributes:
-        env: the environment; what "module:attribute" names is imported.
-        gamma: the largest discount factor.
-        horizon: steps over which the return is summed.
-        options: of the function, see :mod:`rido.simulators.options`; those that it does not take have their defaults.
-    """
-
-    env: Any
-    gamma: float
-    horizon: int
-    options: Mapping[str, Any]
+    env: Any  # the environment; what "module:attribute" names is imported
+    gamma: float  # the largest discount factor
+    horizon: int  # steps over which the return is summed
+    options: Mapping[str, Any]  # of the function; those that it does not take have their defaults
 
     @classmethod
     def resolve(cls, env: Any, gamma: float, options: Mapping[str, Any], kind: Any = Options) -> Problem:

@@ -225,7 +225,6 @@ class EvalCallback(EventCallback):
         return result, episodes
 
     def _record(self, result: Evaluation, episodes: Episodes) -> None:
-        """Writes one result into the logger, the file and the terminal."""
         low, high = result.interval(self.confidence)
         length, success = episodes.mean_length, episodes.success_rate
         half = math.sqrt(2) * result.standard_error if math.isfinite(result.standard_error) else 0.0

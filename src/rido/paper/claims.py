@@ -1,7 +1,5 @@
 """The paper's claims, with a verdict on each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,29 +17,17 @@ Array = NDArray[np.float64]
 Results = Mapping[str, Any]
 Verdict = Literal["holds", "holds in part", "does not hold", "too few runs to tell"]
 
-EQUAL = 0.05
-"""Errors that differ by at most this share are called equal, even if the difference is significant."""
-
+EQUAL = 0.05  # errors that differ by at most this share are called equal, even if the difference is significant
 RESOLUTION = 1.28
 """Resolution of the paper's figures: the 95% interval of a mean squared error from 100 runs reaches 1.28 times it."""
 
-BOUNDED = 0.05
-"""A ratio that grows by less than this share for ten times the budget is called bounded."""
-
-ALIKE = 0.1
-"""Schedules are alike if moving at most this share of the samples of one gives the other."""
+BOUNDED = 0.05  # a ratio that grows by less than this share for ten times the budget is called bounded
+ALIKE = 0.1  # schedules are alike if moving at most this share of the samples of one gives the other
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper.
-
-    Attributes:
-        section: where it is checked.
-        text: what the paper says.
-        verdict: whether it holds.
-        numbers: what was measured.
-    """
+    """One claim of the paper, where it is checked, whether it holds, and what was measured."""
 
     section: str
     text: str
@@ -57,17 +43,9 @@ class Ratio:
     low: float
     high: float
 
-    @property
-    def verdict_smaller(self) -> Verdict:
-        """Whether it is below 1."""
-        if self.high < 1:
-            return "holds"
-        return "does not hold" if self.low > 1 else "too few runs to tell"
-
-    @property
-    def verdict_not_larger(self) -> Verdict:
-        """Whether it is below 1, or within 5% of it."""
-        if self.high < 1 + EQUAL:
+    def verdict_below(self, limit: float) -> Verdict:
+        """Whether it is below a limit, which does not hold if it is above 1."""
+        if self.high < limit:
             return "holds"
         return "does not hold" if self.low > 1 else "too few runs to tell"
 
@@ -149,7 +127,7 @@ def _compare(
     for gamma in gammas:
         cells = cells_of(section, domain, gamma)
         ratios = {f"{one} / {other}": mse_ratio(cells, one, other) for one, other in pairs}
-        verdicts += [ratio.verdict_smaller if kind == "smaller" else ratio.verdict_equal for ratio in ratios.values()]
+        verdicts += [r.verdict_below(1) if kind == "smaller" else r.verdict_equal for r in ratios.values()]
         shares = ", ".join(f"{name} {_over_oracle(cells, name):.2f}" for name in PAPER)
         found = ", ".join(f"{name} {ratio}" for name, ratio in ratios.items())
         texts.append(f"gamma {gamma:g}: MSE {found}; true variance over the oracle's: {shares}")
@@ -193,8 +171,7 @@ _ERRORS: Mapping[str, Sequence[tuple[str, str, Sequence[tuple[str, str]], str, S
         (f"{title}: RIDO beats uniform and robust (shown, not said)", title.lower(), _BETTER, "smaller", GAMMAS)
         for title in ("Swimmer", "Reacher", "HalfCheetah")
     ],
-}
-"""Of each section: what the paper says of a domain, the pairs of strategies, how their errors compare, and where."""
+}  # of each section: what the paper says of a domain, the pairs of strategies, how their errors compare, and where
 
 
 def _errors(section: Results, name: str, domains: Sequence[str]) -> Iterator[Claim]:
@@ -204,13 +181,12 @@ def _errors(section: Results, name: str, domains: Sequence[str]) -> Iterator[Cla
 
 
 def _beyond(section: Results, domains: Sequence[str], name: str) -> Claim:
-    """Returns this project's own claim on the adaptive strategy."""
     verdicts: list[Verdict] = []
     texts = []
     for domain in domains:
         for gamma in GAMMAS:
             ratio = mse_ratio(cells_of(section, domain, gamma), "adaptive", "rido")
-            verdicts.append(ratio.verdict_not_larger)
+            verdicts.append(ratio.verdict_below(1 + EQUAL))
             texts.append(f"{domain} {gamma:g}: {ratio}")
     return Claim(name, "(ours) the adaptive strategy is at least as good as RIDO", _all(verdicts), "; ".join(texts))
 

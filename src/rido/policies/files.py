@@ -37,14 +37,7 @@ def named_policies(policies: Mapping[str, Any] | Sequence[Any] | str | Path) -> 
 
 
 def parse_policies(texts: Sequence[str]) -> dict[str, Any]:
-    """Returns policies by their names, as they are given on a command line.
-
-    Args:
-        texts: policies, folders or patterns, in any order. NAME=POLICY names a policy.
-
-    Returns:
-        What :func:`named_policies` returns.
-    """
+    """Returns policies by their names, from a command line: policies, folders or patterns; NAME=POLICY names one."""
     found: list[tuple[str | None, Any]] = []
     for text in texts:
         name, equals, policy = text.partition("=")

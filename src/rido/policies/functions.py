@@ -50,7 +50,7 @@ class FunctionPolicy(Policy):
         parameters = function_parameters(function)
         self.draws = not parameters.isdisjoint({"generators", "generator"})
         self.in_sequence = not (self._rowwise or "generators" in parameters or takes_batches(function))
-        self._reset = reset_of(_owner(function) if owner is None else owner) if self.in_sequence else None
+        self._reset = reset_of(function if owner is None else owner) if self.in_sequence else None
         self.remembers = self._reset is not None
         self._tried = self.draws  # whether it is known to take one observation, if in_sequence
         self._in_rows = False  # whether that is a batch of one row
@@ -234,7 +234,10 @@ def takes_batches(function: Any) -> bool:
 
 
 def reset_of(owner: Any) -> Callable[[], Any] | None:
-    """The method of a policy that forgets what it saw in the last trajectory; None if it has none."""
+    """The method of a policy, or of its method's object, that forgets what it saw in the last trajectory, if any."""
+    while isinstance(owner, partial):
+        owner = owner.func
+    owner = owner.__self__ if inspect.ismethod(owner) else owner
     reset: Callable[[], Any] | None = getattr(owner, "reset", None)
     gymnasium = sys.modules.get("gymnasium")
     if (
@@ -254,13 +257,6 @@ def reset_of(owner: Any) -> Callable[[], Any] | None:
             f"reset{inspect.signature(reset)} of {function_name(owner)}: give the arguments defaults"
         ) from None
     return reset
-
-
-def _owner(function: Any) -> Any:
-    """What may have a method ``reset``: the object of a method, or the function itself."""
-    while isinstance(function, partial):
-        function = function.func
-    return function.__self__ if inspect.ismethod(function) else function
 
 
 class RandomPolicy(Policy):

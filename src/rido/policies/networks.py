@@ -66,11 +66,6 @@ class Network:
         return self if np.array_equal(self(rows), alone) else Network(self.layers, tile=1)
 
 
-def with_head(network: Network, head: Head) -> Head:
-    """What acts on observations: a network, and a head that turns its outputs into actions."""
-    return lambda observations, generators: head(network(observations), generators)
-
-
 def linear(weight: Floats, bias: Floats) -> Layer:
     """A linear layer with a weight of shape (inputs, outputs) and one bias per output."""
     weight = np.ascontiguousarray(weight)
@@ -83,12 +78,12 @@ def linear(weight: Floats, bias: Floats) -> Layer:
     return apply
 
 
-def box_head(low: Floats, high: Floats, raw: Head, *, squashed: bool = False) -> Head:
-    """Actions of a Box: those of ``raw``, rescaled from [-1, 1] to the bounds if squashed, else clipped."""
+def box_head(low: Floats, high: Floats, raw: Head | None, *, squashed: bool = False) -> Head:
+    """Actions of a Box: outputs, or those of ``raw``, rescaled from [-1, 1] to the bounds if squashed, else clipped."""
     lows, highs = low.ravel(), high.ravel()
 
     def head(outputs: Floats, generators: Generators) -> NDArray[Any]:
-        actions: NDArray[Any] = raw(outputs, generators)
+        actions: NDArray[Any] = outputs if raw is None else raw(outputs, generators)
         if squashed:
             actions = lows + np.float32(0.5) * (actions + np.float32(1)) * (highs - lows)
         else:
@@ -111,10 +106,10 @@ def sample_choices(logits: NDArray[Any], generators: Generators) -> NDArray[np.i
     return chosen
 
 
-def gaussian_head(log_std: Floats, deterministic: bool) -> Head:
-    """The mean of a normal distribution, or a sample of it."""
+def gaussian_head(log_std: Floats, deterministic: bool) -> Head | None:
+    """A sample of a normal distribution; None for its mean, the output itself."""
     if deterministic:
-        return _outputs
+        return None
     deviations: Floats = np.exp(log_std)
     return lambda means, generators: sample_normal(means, deviations, generators)
 
@@ -169,7 +164,7 @@ def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Head:
             head = _box_head(policy, _tanh if deterministic else _sampled_tanh)
         case "TD3Policy":
             parts = [policy.actor.features_extractor, policy.actor.mu]
-            head = _box_head(policy, _outputs)
+            head = _box_head(policy, None)
         case "DQNPolicy":
             parts = [policy.q_net.features_extractor, policy.q_net.q_net]
             head = _greedy_head(policy, exploration_rate)
@@ -178,7 +173,8 @@ def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Head:
             head = _greedy_head(policy, exploration_rate, quantiles=policy.quantile_net.n_quantiles)
         case _:
             raise NotImplementedError
-    return with_head(convert(policy.observation_space, *parts), head)
+    network = convert(policy.observation_space, *parts)
+    return lambda observations, generators: head(network(observations), generators)
 
 
 def convert(space: Any, extractor: Any, *modules: Any, further_inputs: int = 0) -> Network:
@@ -236,7 +232,7 @@ def _distribution_head(policy: Any, deterministic: bool) -> Head:
         case "DiagGaussianDistribution":
             return _box_head(policy, gaussian_head(_array(policy.log_std), deterministic))
         case "StateDependentNoiseDistribution" if deterministic:
-            return _box_head(policy, _tanh if policy.squash_output else _outputs)
+            return _box_head(policy, _tanh if policy.squash_output else None)
         case "CategoricalDistribution":
             return categorical_head([int(policy.action_space.n)], (), deterministic)
         case "MultiCategoricalDistribution":
@@ -247,12 +243,8 @@ def _distribution_head(policy: Any, deterministic: bool) -> Head:
     raise NotImplementedError  # sampled state-dependent noise, or a distribution of the user
 
 
-def _box_head(policy: Any, raw: Head) -> Head:
+def _box_head(policy: Any, raw: Head | None) -> Head:
     return box_head(policy.action_space.low, policy.action_space.high, raw, squashed=policy.squash_output)
-
-
-def _outputs(outputs: Floats, generators: Generators) -> Floats:
-    return outputs
 
 
 def _tanh(outputs: Floats, generators: Generators) -> Floats:

@@ -41,24 +41,20 @@ def _is_a(module: str, name: str, thing: Any) -> bool:
 
 
 class AgentPolicy(Policy):
-    """A trained agent.
+    """A trained agent: a Stable-Baselines3 or sb3-contrib model, or its policy.
 
     Small networks act in numpy where that gives what SB3's ``predict`` gives; all others go through ``predict``.
 
     Args:
-        model: A Stable-Baselines3 or sb3-contrib model, or its policy.
+        model: The model.
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.
         deterministic: As in SB3's ``predict``.
-        vecnormalize: Observation statistics the agent was trained with; the model's own if None.
+        vecnormalize: ``VecNormalize`` with the statistics of training; the model's own if None.
         statistics: Where they come from, or why there are none; the model tells if not given.
         unused: A file beside the agent that may have the statistics, and is not used.
         name: Name in results; the class of the model if None.
         fingerprint: Digest of the agent's files; that of its networks and statistics if not given.
-
-    Attributes:
-        model: The model.
-        vecnormalize: SB3's ``VecNormalize`` with the statistics, or None.
     """
 
     def __init__(

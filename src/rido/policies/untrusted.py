@@ -149,7 +149,7 @@ def _known_classes() -> tuple[type, ...]:
 
 
 def check_declared_sizes(archive: zipfile.ZipFile, size: int) -> None:
-    """Refuses a zip of so many bytes that would grow too much, by the sizes that it declares: no more is ever read."""
+    """Refuses a zip of ``size`` bytes that would grow too much, by the sizes that it declares: no more is ever read."""
     declared = sum(entry.file_size for entry in archive.infolist())
     if declared > MOST_BYTES or declared > max(SMALL_BYTES, _MOST_COMPRESSION * size):
         raise ValueError(

@@ -1,7 +1,5 @@
 """The tables of a run file, and how a file of format 4 becomes one of format 5."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sqlite3
@@ -9,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
-from rido.record.header import HEADERS
-from rido.record.records import DOUBTS, NOTES, REMARKS, WHOLE, WORKERS
+from rido.record.header import DOUBTS, HEADERS, NOTES, REMARKS, WHOLE, WORKERS
 
 # Columns of pieces are those of Piece. Arrays are blobs of int32 (lengths, steps), bool (terminated) or float64; other
 # values are JSON. Decisions are what a run that resumes must do again, state is what a run says of itself last. The

@@ -113,7 +113,7 @@ def check(env: Any, policy: Any = "random", *, seed: int = 0, **options: Unpack[
         raise ValueError(f"env must be an environment of Gymnasium, got {checks.shown(env)}")
     name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     asked = _Questions()
-    as_it_is = SimulatorOptions(env_kwargs=options["env_kwargs"], num_envs=2, end_on_truncation=True)
+    as_it_is = SimulatorOptions(env_kwargs=options["env_kwargs"], num_envs=2, end_on_truncation=True, reseed=True)
     try:
         envs = open_environments(env, 1, as_it_is)
     except ValueError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -144,13 +143,6 @@ class ComponentReader:
         return max(1, int(np.size(reward)))
 
 
-def row_of(batch: Any, row: int) -> Any:
-    """Returns one observation of a batch."""
-    if isinstance(batch, Mapping):
-        return {key: row_of(part, row) for key, part in batch.items()}
-    return tuple(row_of(part, row) for part in batch) if isinstance(batch, tuple) else batch[row]
-
-
 def info_of(info: Mapping[str, Any], row: int) -> dict[str, Any]:
     """Returns a row of a VectorEnv's info, where the mask ``_name`` tells which rows have an entry ``name``."""
     found: dict[str, Any] = {}
@@ -161,10 +153,3 @@ def info_of(info: Mapping[str, Any], row: int) -> dict[str, Any]:
         elif np.ndim(values) > 0 and (mask is None or mask[row]):
             found[name] = values[row]
     return found
-
-
-def random_action(space: Any) -> Any:
-    """Returns an action of a space, always the same one, without changing the space's own random numbers."""
-    space = copy.deepcopy(space)
-    space.seed(0)
-    return space.sample()

@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rido.policies.observations import has_rows, stack_alike
 from rido.simulators.base import narrow_seed
-from rido.simulators.components import ComponentReader, TransitionFunction, random_action
+from rido.simulators.components import ComponentReader, TransitionFunction
 from rido.simulators.points import PointGenerator, replaced_np_random
 from rido.simulators.protocol import SlotError, check_observation, check_result, slot_error
 from rido.simulators.wrappers import Wrappers, layers
@@ -28,6 +28,7 @@ class Environments(ABC):
     Attributes:
         most: the largest number of slots.
         ends: whether a truncation ends a trajectory as a termination does.
+        reseeds: whether each trajectory's reset gets its seed, or only the first one of each sub-environment.
         observation_space: of one sub-environment.
         action_space: of one sub-environment.
         takes_points: whether points can decide where trajectories start.
@@ -36,44 +37,45 @@ class Environments(ABC):
         rehearsing: what a rehearsal called last, in which trajectory and step; None while there is none.
         components: names of the components of rewards; none where rewards are plain numbers.
         reader: what reads them.
+        vector_reward: whether rewards are vectors.
+        remarks: what was changed about the environments, for the reader of a result.
         in_rows: whether observations can be put into a batch, one in each row.
     """
 
     most: int
     ends: bool = False
+    reseeds: bool = True
     takes_points: bool = False
     calls: int = 0
     slot: int = 0
     rehearsing: tuple[Literal["reset", "policy", "step"], int, int] | None = None
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
+    components: tuple[str, ...] = ()
     reader: ComponentReader | None = None
+    vector_reward: bool = False
+    remarks: Iterable[str] = ()
     in_rows: bool = True
-
-    @property
-    def components(self) -> tuple[str, ...]:
-        return () if self.reader is None else self.reader.names
 
     def read_components(self, components: tuple[str, ...] | TransitionFunction | None) -> None:
         """Makes steps return components beside the reward, if some are asked for or the reward is a vector.
 
         The names of what a function returns and the size of a vector reward are learned from one transition.
         """
-        if components is None and not self._vector_reward():
+        if components is None and not self.vector_reward:
             return
         transition = None
-        if callable(components) or self._vector_reward():
+        if callable(components) or self.vector_reward:
             try:
-                transition = self._try_step(random_action(self.action_space))
+                space = copy.deepcopy(self.action_space)  # its own random numbers do not change
+                space.seed(0)
+                transition = self._try_step(space.sample())
             except (Exception, SystemExit) as error:
                 reason = error if isinstance(error, SlotError) else slot_error(0, "step", error)
                 raise ValueError(f"env must take a step, to tell its components, but {reason}") from error
         reader = ComponentReader(components, transition)
-        self.reader = reader if len(reader.names) > 1 else None
-
-    def _vector_reward(self) -> bool:
-        """Returns whether the environment may have a vector reward."""
-        return False
+        if len(reader.names) > 1:
+            self.reader, self.components = reader, reader.names
 
     def _try_step(self, action: Any) -> tuple[Any, ...]:
         """Returns a transition with this action: observation, action, reward, next observation and info."""
@@ -99,10 +101,6 @@ class Environments(ABC):
     def close(self) -> None:
         """Closes the environments that were made here."""
 
-    def remarks(self) -> list[str]:
-        """Returns what was changed about the environments, for the reader of a result."""
-        return []
-
 
 class SingleEnvironments(Environments):
     """A list of ``gymnasium.Env``, of which any can be stepped.
@@ -119,10 +117,13 @@ class SingleEnvironments(Environments):
         most: int,
         wrappers: Wrappers,
     ) -> None:
-        self._envs, self._make, self.most, self._wrappers, self.ends = envs, make, most, wrappers, wrappers.ends
+        self._envs, self._make, self.most, self._wrappers = envs, make, most, wrappers
         self._retired: list[gym.Env[Any, Any]] = []  # not used any more
+        self.remarks = wrappers.remarks
         for env in envs:
             wrappers.prepare(env)
+        rewards = getattr(envs[0].unwrapped, "reward_space", None)  # MO-Gymnasium's
+        self.vector_reward = isinstance(rewards, gym.spaces.Box) and len(rewards.shape) == 1 and rewards.shape[0] > 1
         self._batch: Any = []  # copies, because an environment may reuse its buffer; an array where the space is a Box
         self._kind: type | None = None  # of the observations of resets, which were checked
         self._takes_wide_seeds: bool | None = None  # seeds of more than 31 bits; None until one was tried
@@ -227,10 +228,6 @@ class SingleEnvironments(Environments):
             return self._batch[slots]
         return stack_alike([self._batch[slot] for slot in slots.tolist()])
 
-    def _vector_reward(self) -> bool:
-        space = getattr(self._envs[0].unwrapped, "reward_space", None)  # MO-Gymnasium's
-        return isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and space.shape[0] > 1
-
     def _try_step(self, action: Any) -> tuple[Any, ...]:
         before, _ = copy.deepcopy(check_result("reset", self._reset(self._envs[0], 0)))
         after, reward, _, _, info = check_result("step", self._envs[0].step(action))
@@ -280,6 +277,3 @@ class SingleEnvironments(Environments):
         with ExitStack() as stack:  # closes all of them, also where one raises
             for env in (*self._envs, *self._retired) if self._make is not None else ():
                 stack.callback(env.close)
-
-    def remarks(self) -> list[str]:
-        return list(self._wrappers.remarks)

@@ -25,7 +25,7 @@ from rido.simulators.base import (
     Request,
     Simulator,
 )
-from rido.simulators.environments import Environments, SingleEnvironments, Slots
+from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import Position, SlotError
 from rido.simulators.rehearsal import (
@@ -57,14 +57,11 @@ class EnvironmentsSimulator(Simulator):
     """Rolls a policy out in :class:`rido.simulators.environments.Environments`.
 
     A sub-environment that has finished its trajectory starts the next one at once, the longest first, so that all stay
-    busy to the end. None is stepped beyond its planned length. The policy is called for all of them together. Without
-    ``reseed``, only the first reset of each sub-environment gets a seed.
+    busy to the end. None is stepped beyond its planned length. The policy is called for all of them together.
     """
 
-    def __init__(
-        self, envs: Environments, policies: Policy | Mapping[str, Policy], horizon: int, *, reseed: bool = True
-    ) -> None:
-        self._envs, self._horizon, self._reseed = envs, horizon, reseed
+    def __init__(self, envs: Environments, policies: Policy | Mapping[str, Policy], horizon: int) -> None:
+        self._envs, self._horizon, self._reseed = envs, horizon, envs.reseeds
         self.policies = {"": policies} if isinstance(policies, Policy) else dict(policies)
         self._seeded: set[int] = set()  # slots that have had a seed
         self._rollout: Rollout | SequentialRollout | None = None
@@ -72,15 +69,16 @@ class EnvironmentsSimulator(Simulator):
         self._findings = Findings()
         self._alone = False  # whether trajectories must run one after the other, in one environment
         self._rehearsed = 0  # transitions
-        self._let_act("")
+        self._let_act()
         self._tried: set[str] = set()  # names of policies
         self._memories: dict[str, bool] = {}  # of policies by name
         self._resets, self._seconds = 0, 0.0  # of all rollouts
         self._calls = 0  # steps and resets of those in sequence
         self._used: set[str] = set()  # what resets used of their points
         self._notes: dict[str, None] = {}  # in the order in which they were found
-        if not reseed:
-            self._notes["environments were seeded once, not for each trajectory (reseed=False)"] = None
+        if not self._reseed:
+            note = "environments were seeded once, not for each trajectory (reseed=False)"
+            self.note(note)
         self.num_envs = envs.most
         self.observation_space = envs.observation_space
 
@@ -94,23 +92,26 @@ class EnvironmentsSimulator(Simulator):
             limits=True,
             tries=True,
             policies=self.policies,
-            load_policy=self._load_policy,
+            load_policy=lambda name="": self.policies[name or next(iter(self.policies))],
             remembers=self.remembers,
             components=self._envs.components,
             engine="gymnasium",
             found=self.found,
         )
 
-    def _load_policy(self, name: str = "") -> Policy:
-        return self.policies[name or next(iter(self.policies))]
-
-    def _let_act(self, name: str) -> None:
-        self._acting, self.policy = name or next(iter(self.policies)), self._load_policy(name)
+    def _let_act(self, name: str = "") -> Policy:
+        self._acting = name or next(iter(self.policies))
+        self.policy = self.policies[self._acting]
+        return self.policy
 
     @property
     def found(self) -> Found:
         """What is known so far."""
         return Found(tuple(self._notes), self._remarks(), self._rehearsed)
+
+    def note(self, *notes: str) -> None:
+        """Keeps reasons why the same seed may not give the same trajectories."""
+        self._notes.update(dict.fromkeys(notes))
 
     def collect(self, request: Request) -> Batch:
         self._let_act(request.policy)
@@ -153,17 +154,14 @@ class EnvironmentsSimulator(Simulator):
 
     def remembers(self, name: str = "") -> bool:
         """Returns whether a policy has a memory that nothing clears; see :class:`Capabilities`."""
-        self._let_act(name)
-        name, policy, envs = self._acting, self.policy, self._envs
+        policy, name, envs = self._let_act(name), self._acting, self._envs
         if name not in self._memories:
-            tried = policy.in_sequence and isinstance(policy, FunctionPolicy)
-            known = False
-            if tried and isinstance(envs, SingleEnvironments):
+            self._memories[name] = False
+            if policy.in_sequence and isinstance(policy, FunctionPolicy) and isinstance(envs, SingleEnvironments):
                 with suppress(Exception, SystemExit):  # the first trajectory fails in the same way
-                    known = remembers(policy, first_observations(envs, seeded=self._reseed))
-            if known:
-                self._notes.update(dict.fromkeys(memory_notes(policy.name)))
-            self._memories[name] = known
+                    self._memories[name] = remembers(policy, first_observations(envs, seeded=self._reseed))
+            if self._memories[name]:
+                self.note(*memory_notes(policy.name))
         return self._memories[name]
 
     def _try(self, seeds: Sequence[int]) -> None:
@@ -181,8 +179,7 @@ class EnvironmentsSimulator(Simulator):
 
     def audition(self, request: Request) -> tuple[Rehearsal, bool]:
         """Rehearses for several processes; returns what was found, and whether each would have the policy's memory."""
-        self._let_act(request.policy)
-        found, policy = self.rehearse(request.seeds), self.policy
+        policy, found = self._let_act(request.policy), self.rehearse(request.seeds)
         if not policy.in_sequence or not isinstance(self._envs, SingleEnvironments):
             return found, False
         with suppress(Exception, SystemExit):
@@ -212,7 +209,7 @@ class EnvironmentsSimulator(Simulator):
         if isinstance(self._envs, SingleEnvironments):
             self._envs.renew()
             self._alone = True
-        self._notes.update(dict.fromkeys(rehearsal_notes(found, self.policy.name, vectorised=vectorised)))
+        self.note(*rehearsal_notes(found, self.policy.name, vectorised=vectorised))
         if found.mixes:
             self.policy.act_alone()
 
@@ -238,7 +235,7 @@ class EnvironmentsSimulator(Simulator):
             rollout = self._in_sequence(self._envs, request)
         rollout = rollout or self._side_by_side(request)
         self._rollout = None
-        self._notes.update(dict.fromkeys(before.notes()))
+        self.note(*before.notes())
         self._resets += len(rollout.terminated)
         self._seconds += time.perf_counter() - started
         return rollout
@@ -289,8 +286,12 @@ class EnvironmentsSimulator(Simulator):
             while rollout.busy.size:
                 if rollout.new.size:
                     self._calling = "reset"
-                    starts = self._reset(rollout.new, rollout.seeds(rollout.new), rollout.points(rollout.new))
-                    self._used |= {start.used for start in starts if not starting}  # resets alone are a critic's
+                    rows, points, starts = rollout.rows(rollout.new), request.points, None
+                    seeds = [int(request.seeds[row]) for row in rows]
+                    if points is not None:
+                        starts = [PointGenerator(points[row], seed) for row, seed in zip(rows, seeds, strict=True)]
+                    self._envs.reset(rollout.new, self._fresh(rollout.new.tolist(), seeds), starts)
+                    self._used |= {start.used for start in starts or () if not starting}  # those alone are a critic's
                 observations = self._envs.observe(rollout.busy)
                 if starting or observing:
                     rollout.record_observations(rollout.busy, observations)
@@ -312,12 +313,6 @@ class EnvironmentsSimulator(Simulator):
             raise rollout.failure(error.slot, error.reason) from error.__cause__
         return rollout
 
-    def _reset(self, slots: Slots, seeds: Sequence[int], points: Points) -> Sequence[PointGenerator]:
-        """Starts new trajectories; returns the generators of their starts if there are points."""
-        starts = None if points is None else [PointGenerator(*pair) for pair in zip(points, seeds, strict=True)]
-        self._envs.reset(slots, self._fresh(slots.tolist(), seeds), starts)
-        return starts or ()
-
     def _fresh(self, slots: list[int], seeds: Sequence[int]) -> Sequence[int | None]:
         """Returns the seeds of resets; None where a sub-environment is not seeded again."""
         if self._reseed:
@@ -327,7 +322,7 @@ class EnvironmentsSimulator(Simulator):
         return fresh
 
     def _remarks(self) -> tuple[str, ...]:
-        remarks, found = [*self.policy.remarks, *self._envs.remarks()], self._findings
+        remarks, found = [*self.policy.remarks, *self._envs.remarks], self._findings
         if self._used == {"nothing"}:
             remarks.append(
                 "the environment's reset draws no random numbers from np_random, so starts='sobol' changes nothing"

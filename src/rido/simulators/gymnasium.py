@@ -68,7 +68,7 @@ class GymnasiumSimulator(EnvironmentsSimulator):
         except BaseException:
             envs.close()
             raise
-        super().__init__(envs, policies, horizon, reseed=options["reseed"])
+        super().__init__(envs, policies, horizon)
 
     @property
     def fingerprint(self) -> str:

@@ -32,10 +32,12 @@ def open_environments(env: Any, horizon: int, options: SimulatorOptions | Mappin
     """Returns the sub-environments, their wrappers prepared, with the arguments of a ``GymnasiumSimulator``."""
     wrappers = Wrappers(horizon, ends=options["end_on_truncation"])
     try:
-        return _open(env, wrappers, dict(options["env_kwargs"] or {}), options["num_envs"])
+        envs = _open(env, wrappers, dict(options["env_kwargs"] or {}), options["num_envs"])
     except BaseException:
         wrappers.restore()
         raise
+    envs.ends, envs.reseeds = wrappers.ends, options["reseed"]
+    return envs
 
 
 def _open(env: Any, wrappers: Wrappers, env_kwargs: Mapping[str, Any], num_envs: int | None) -> Environments:

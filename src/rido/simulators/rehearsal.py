@@ -142,8 +142,17 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
     before, plays, (one, two) = GlobalState(), list[Play](), seeds
 
     def play(slots: dict[int, Play]) -> None:
+        """Plays in several slots side by side, each beginning a few steps after the one before it."""
         plays.extend(slots.values())
-        _play(envs, policy, slots, steps)
+        begins, tick = {slot: place * _LATE for place, slot in enumerate(slots)}, 0
+        while any(not each.over for each in slots.values()):
+            for slot, each in slots.items():
+                if begins[slot] == tick:
+                    envs.rehearsing = "reset", each.row, 0
+                    envs.reset(np.array([slot]), [each.seed])
+            if busy := [slot for slot, each in slots.items() if begins[slot] <= tick and not each.over]:
+                _step(envs, policy, busy, slots, steps)
+            tick += 1
 
     try:
         play({0: (first := Play(one))})
@@ -168,21 +177,6 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
         envs.rehearsing = None
         before.restore()
     return replace(found, transitions=sum(len(play.rewards) for play in plays))
-
-
-def _play(envs: Environments, policy: Policy, plays: dict[int, Play], steps: int) -> None:
-    """Plays in several slots side by side, each beginning a few steps after the one before it."""
-    begins = {slot: place * _LATE for place, slot in enumerate(plays)}
-    tick = 0
-    while any(not play.over for play in plays.values()):
-        for slot, play in plays.items():
-            if begins[slot] == tick:
-                envs.rehearsing = "reset", play.row, 0
-                envs.reset(np.array([slot]), [play.seed])
-        busy = [slot for slot, play in plays.items() if begins[slot] <= tick and not play.over]
-        if busy:
-            _step(envs, policy, busy, plays, steps)
-        tick += 1
 
 
 def _step(envs: Environments, policy: Policy, busy: list[int], plays: dict[int, Play], steps: int) -> None:

@@ -67,37 +67,30 @@ def split(costs: NDArray[np.int64], workers: int, num_envs: int) -> list[NDArray
     return chunks
 
 
-def join_trajectories(parts: Sequence[Trajectories], rows: Rows) -> Trajectories:
-    """Returns all trajectories as one batch; ``rows`` are their places in it, for one part after the other.
+def join(parts: Sequence[Batch], rows: Rows, found: Found) -> Batch:
+    """Returns all that was collected in parts as one batch; rows are the places in it, for one part after the other.
 
     Example:
-        >>> parts = [Trajectories([1.0, 2.0], [2]), Trajectories([3.0], [1])]
-        >>> join_trajectories(parts, np.array([1, 0])).flat
+        >>> parts = [Batch(Trajectories([1.0, 2.0], [2])), Batch(Trajectories([3.0], [1]))]
+        >>> join(parts, np.array([1, 0]), Found()).trajectories.flat
         array([3., 1., 2.])
     """
-    joined, order = concatenate(list(parts)), np.argsort(rows)
-    if (order[:-1] < order[1:]).all():  # they have their places already
-        return joined
-    rewards = joined.flat[_reordered(joined.lengths, order)]
-    return Trajectories.from_flat(rewards, joined.lengths[order], joined.steps[order], copy=False)
-
-
-def join(parts: Sequence[Batch], rows: Rows, found: Found) -> Batch:
-    """Returns all that was collected in parts as one batch; rows as in :func:`join_trajectories`."""
     order = np.argsort(rows)
-    steps = np.concatenate([part.trajectories.steps for part in parts])
     seen = None if parts[0].observations is None else stack([part.observations for part in parts])
-    if not steps.size:
+    if not any(len(part.trajectories) for part in parts):
         return Batch(NO_TRAJECTORIES, take(seen, order), found=found)
-    trajectories = join_trajectories([part.trajectories for part in parts], rows)
+    trajectories = joined = concatenate([part.trajectories for part in parts])
+    if (order[:-1] > order[1:]).any():  # otherwise they have their places already
+        rewards = joined.flat[_reordered(joined.lengths, order)]
+        trajectories = Trajectories.from_flat(rewards, joined.lengths[order], joined.steps[order], copy=False)
     if seen is None:
         return Batch(trajectories, found=found)
     actions = [part.actions for part in parts if part.actions is not None]
     return Batch(
         trajectories,
-        take(seen, _reordered(steps + 1, order)),
+        take(seen, _reordered(joined.steps + 1, order)),
         np.concatenate([part.terminated for part in parts])[order],
-        np.concatenate(actions)[_reordered(steps, order)] if actions else None,
+        np.concatenate(actions)[_reordered(joined.steps, order)] if actions else None,
         found=found,
     )
 

@@ -10,14 +10,10 @@ from numpy.typing import NDArray
 from rido.core.trajectories import Trajectories, starts_of
 from rido.policies.base import Actor, Policy
 from rido.policies.observations import stack, take
-from rido.simulators.base import Points, Request, SimulationError
+from rido.simulators.base import Request, SimulationError
 from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.protocol import SlotError
-
-TIME_LIMIT = (
-    "the environment's time limit cut it before its planned length of {} steps; count that as the end of the episode "
-    "with end_on_truncation=True, make the environment with a longer limit, or ask for a shorter horizon"
-)
+from rido.simulators.wrappers import TIME_LIMIT
 
 
 class Rollout:
@@ -29,7 +25,7 @@ class Rollout:
     def __init__(self, envs: Environments, request: Request, slots: int) -> None:
         self._ends, self._components = envs.ends, envs.components
         self._lengths = lengths = request.lengths
-        self._seeds, self._points = np.asarray(request.seeds), request.points
+        self._seeds = request.seeds
         self._rewards = np.zeros((int(lengths.sum()), *([len(self._components)] if self._components else [])))
         self._starts = starts_of(lengths)
         self._steps = np.zeros(lengths.size, dtype=np.int64)
@@ -97,18 +93,16 @@ class Rollout:
         """Returns all recorded observations, ``steps + 1`` for one trajectory after the other."""
         return _in_order(self._observed, self._steps + 1)
 
-    def seeds(self, slots: Slots) -> list[int]:
-        seeds: list[int] = self._seeds[self._trajectory[slots]].tolist()
-        return seeds
-
-    def points(self, slots: Slots) -> Points:
-        return None if self._points is None else self._points[self._trajectory[slots]]
+    def rows(self, slots: Slots) -> list[int]:
+        """Returns the trajectories that run in some slots."""
+        rows: list[int] = self._trajectory[slots].tolist()
+        return rows
 
     def generators(self, needed: bool) -> list[Any]:
         """Returns the generator of each running trajectory, which only the policy uses; None if not needed."""
         if not needed:
             return [None] * self.busy.size
-        for row in self._trajectory[self.new].tolist():
+        for row in self.rows(self.new):
             self._generators[row] = np.random.default_rng([int(self._seeds[row]), 1])
         return [self._generators[row] for row in self._rows.tolist()]
 

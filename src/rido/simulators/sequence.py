@@ -25,7 +25,7 @@ from rido.simulators.base import Request, SimulationError
 from rido.simulators.environments import SingleEnvironments
 from rido.simulators.generators import generators, resets_with
 from rido.simulators.protocol import Position, SlotError, check_observation, check_result, slot_error
-from rido.simulators.rollout import TIME_LIMIT
+from rido.simulators.wrappers import TIME_LIMIT
 
 
 class SequentialRollout:

@@ -10,7 +10,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from rido.policies.observations import alike, has_rows, take
-from rido.simulators.components import info_of, row_of
+from rido.simulators.components import info_of
 from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import RefusedError, check_observation, check_result, slot_error
@@ -35,7 +35,8 @@ class VectorEnvironments(Environments):
         most: int,
         wrappers: Wrappers,
     ) -> None:
-        self._make, self.most, self._wrappers, self.ends = make, most, wrappers, wrappers.ends
+        self._make, self.most, self._wrappers = make, most, wrappers
+        self.remarks = wrappers.remarks
         wrappers.prepare(env)
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
@@ -144,15 +145,10 @@ class VectorEnvironments(Environments):
     def _transition(self, row: int, before: Any, rewards: Any, info: Mapping[str, Any]) -> tuple[Any, ...]:
         """Returns what a function of the transition gets for a row: observations, action, reward and info."""
         assert self._actions is not None
-        observation, following = (
-            (None, None) if before is None else (row_of(b, row) for b in (before, self._observations))
-        )
+        observation, following = (None if before is None else take(b, row) for b in (before, self._observations))
         return observation, self._actions[row], rewards[row], following, info_of(info, row)
 
     def close(self) -> None:
         self._wrappers.restore()
         if self._make is not None:
             self._env.close()
-
-    def remarks(self) -> list[str]:
-        return list(self._wrappers.remarks)

@@ -16,6 +16,10 @@ from gymnasium.wrappers import vector
 
 _OBSERVATION_STATISTICS = (wrappers.NormalizeObservation, vector.NormalizeObservation)
 _REWARD_STATISTICS = (wrappers.NormalizeReward, vector.NormalizeReward)
+TIME_LIMIT = (
+    "the environment's time limit cut it before its planned length of {} steps; count that as the end of the episode "
+    "with end_on_truncation=True, make the environment with a longer limit, or ask for a shorter horizon"
+)
 _EPISODIC_LIFE = "EpisodicLifeEnv"  # SB3's, Tianshou's and CleanRL's name of the wrapper
 
 

@@ -76,11 +76,9 @@ class Device:
         return shared if lanes == 1 else replace(shared, narrowing=_LANE_NARROWING, spacing=_LANE_SPACING)
 
     def ladder(self, size: int, trajectories: int = 0) -> tuple[int, ...]:
-        """Returns the numbers of slots of an evaluation, descending.
+        """Returns the numbers of slots of an evaluation that pays for so many full-length trajectories, descending.
 
-        Args:
-            size: of a slot, in bytes.
-            trajectories: full-length ones that the whole evaluation pays for; 0 if it is not known.
+        ``size`` is that of a slot, in bytes.
 
         Example:
             >>> Device(1024, latency=(64, 8)).ladder(0), Device(1024, latency=(64, 8)).ladder(0, 500)

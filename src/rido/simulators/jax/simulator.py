@@ -121,7 +121,7 @@ class JaxSimulator(Simulator):
         self._ready: tuple[Request, dict[str, Batch | Exception]] | None = None  # what ran ahead
         self._together: dict[Any, Together] = {}
         self._programs: dict[Any, Programs] = {}
-        self._let_act("")
+        self._let_act()
         self._found = Found(_notes(jax.default_backend(), os.environ.get("XLA_FLAGS", "")))
         self._device = Device.default(num_envs)
         self.num_envs = self._device.width
@@ -138,7 +138,7 @@ class JaxSimulator(Simulator):
             jax_critics=True,
             environment=self.name,
             policies=self._policies,
-            load_policy=self._load_policy,
+            load_policy=lambda name="": self._policies[name or next(iter(self._policies))],
             engine="jax",
             found=self._found,
         )
@@ -149,12 +149,9 @@ class JaxSimulator(Simulator):
         env, env_kwargs = self._given
         return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
 
-    def _load_policy(self, name: str = "") -> JaxPolicy:
-        return self._policies[name or next(iter(self._policies))]
-
-    def _let_act(self, name: str) -> None:
+    def _let_act(self, name: str = "") -> None:
         self._acting = name or next(iter(self._policies))
-        self.policy = self._load_policy(name)
+        self.policy = self._policies[self._acting]
 
     def collect(self, request: Request) -> Batch:
         self._let_act(request.policy)

@@ -67,11 +67,8 @@ def sum_on_device(
 def tiles(planned: Counts, trajectories: int) -> Iterator[tuple[int, int, int]]:
     """Yields the trajectories that are summed in one go: the first, the longest length, and their number.
 
-    Lengths and numbers are a few only, for programs are compiled for them. There may be more than are planned.
-
-    Args:
-        planned: how many trajectories take each step.
-        trajectories: in a tile, about; fewer where they are long.
+    Lengths and numbers are a few only, for programs are compiled for them. There may be more than are planned. A tile
+    has about so many ``trajectories``, fewer where they are long.
 
     Example:
         >>> list(tiles(np.array([5000, 3000, 0]), 2000))

@@ -161,11 +161,7 @@ class PoolSimulator(Simulator):
         return join(self._run("collect", request, chunks), np.concatenate(chunks), self.found)
 
     def _rehearse(self, request: Request) -> None:
-        """Finds out in one worker whether several can run trajectories, and how; in a second one if they may not.
-
-        Raises:
-            ValueError: Workers would repeat the same noise, or a policy's memory.
-        """
+        """Finds out in one worker whether several can run trajectories, and how; in a second one if they may not."""
         if request.policy in self._tried or not self._reseed:
             return
         first, second = (*request.seeds[:2], request.seeds[0] + 1)[:2]

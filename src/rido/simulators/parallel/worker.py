@@ -6,6 +6,7 @@ import os
 import socket
 import traceback
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -18,16 +19,6 @@ from rido.simulators.parallel import sources
 from rido.simulators.parallel.serialization import deserialize, packages_in
 from rido.simulators.protocol import Position
 from rido.simulators.rehearsal import Rehearsal
-
-
-@dataclass(frozen=True)
-class RemotePolicy:
-    """What results say of a policy that acts in other processes."""
-
-    name: str
-    reproducible: bool
-    normalisation: str
-    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -109,8 +100,9 @@ class RemoteSimulator:
             simulator = deserialize(self._content)
         except BaseException as error:  # sys.exit() must not end the worker, which would be tried again
             return Raised.catch(None, error)
+        said = ("name", "reproducible", "normalisation", "warnings")
         policies = {
-            name: RemotePolicy(one.name, one.reproducible, one.normalisation, one.warnings)
+            name: SimpleNamespace(**{each: getattr(one, each) for each in said})
             for name, one in simulator.policies.items()
         }
         self._simulator = simulator
