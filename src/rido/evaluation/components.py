@@ -7,7 +7,6 @@ by ``(gamma_j / g)^t``, so that the strategy's discounting by ``g^t`` makes it `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
