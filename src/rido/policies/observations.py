@@ -82,10 +82,10 @@ def alike(one: Any, other: Any, tolerance: float = 1e-5) -> bool:
 def _alike(one: NDArray[Any], other: NDArray[Any], tolerance: float) -> bool:
     if one.shape != other.shape:
         return False
+    if one.dtype == other.dtype and one.tobytes() == other.tobytes():  # nearly always
+        return True
     if one.dtype.kind not in "fc":
         return bool(np.array_equal(one, other))
-    if np.array_equal(one, other, equal_nan=True):  # nearly always
-        return True
     scale = np.maximum(1.0, np.maximum(np.abs(one), np.abs(other)))
     with np.errstate(invalid="ignore"):
         near = (np.abs(one - other) <= tolerance * scale) | (one == other)
