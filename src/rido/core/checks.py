@@ -5,6 +5,7 @@ import inspect
 import operator
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -122,8 +123,23 @@ name_or_function: Callable[[str, Any], Any] = _rule(
     "a name or a function", lambda value: value if isinstance(value, str) or callable(value) else None
 )
 path: Callable[[str, Any], Any] = _rule(
-    "a path", lambda value: value if isinstance(os.fspath(value), str) and b"\0" not in os.fsencode(value) else None
+    "a path",
+    lambda value: value if (name := os.fspath(value)).splitlines() in ([], [name]) and "\0" not in name else None,
 )
+
+
+def made_folder(name: str, value: str | Path) -> Path:
+    """Returns a folder, which is made if it is not there."""
+    folder = Path(value)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"{name} must be a folder that can be made, got {shown(str(folder))}: {error.strerror}"
+        ) from error
+    return folder
+
+
 keywords: Callable[[str, Any], dict[str, Any]] = _rule(
     "a dictionary of arguments by name",
     lambda value: dict(value) if isinstance(value, Mapping) and all(isinstance(key, str) for key in value) else None,

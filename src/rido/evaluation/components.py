@@ -5,9 +5,6 @@ the same trajectories. The strategy runs with the largest discount g. Column j w
 by ``(gamma_j / g)^t``, so that the strategy's discounting by ``g^t`` makes it ``gamma_j^t``.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,10 +23,10 @@ from rido.strategies import Strategy
 
 def check_gammas(gamma: Any) -> tuple[float, ...]:
     """Returns one or several discount factors, if they are in (0, 1] and different."""
-    several = isinstance(gamma, (Sequence, np.ndarray)) and not isinstance(gamma, str) and np.ndim(gamma) > 0
+    several = isinstance(gamma, (list, tuple)) or (isinstance(gamma, np.ndarray) and gamma.ndim > 0)
     found = tuple(checks.discount("gamma", one) for one in (gamma if several else (gamma,)))
     if not found or len(set(found)) < len(found):
-        raise ValueError(f"gamma must be a discount factor or several different ones, got {gamma!r}")
+        raise ValueError(f"gamma must be a discount factor or several different ones, got {checks.shown(gamma)}")
     return found
 
 
@@ -53,10 +50,10 @@ class Components:
         check_names(self.names)
         if self.plan_for != ALL and self.plan_for not in self.labels:
             known = ", ".join(map(repr, (ALL, *self.labels)))
-            raise ValueError(f"plan_for must be one of {known}, got {self.plan_for!r}")
+            raise ValueError(f"plan_for must be one of {known}, got {checks.shown(self.plan_for)}")
 
     @classmethod
-    def resolve(cls, names: tuple[str, ...], gammas: tuple[float, ...], plan_for: str | None) -> Components | None:
+    def resolve(cls, names: tuple[str, ...], gammas: tuple[float, ...], plan_for: str | None) -> "Components | None":
         """Returns what is estimated; None where that is the return of plain rewards under one discount.
 
         Args:
@@ -67,11 +64,11 @@ class Components:
         if len(names) > 1 or len(gammas) > 1:
             return cls(names or (REWARD,), gammas, ALL if plan_for is None else plan_for)
         if plan_for not in (None, ALL, *(names or (REWARD,))):
-            raise ValueError(f"plan_for works only with components or several gamma, got {plan_for!r}")
+            raise ValueError(f"plan_for works only with components or several gamma, got {checks.shown(plan_for)}")
         return None
 
     @classmethod
-    def recorded(cls, header: EvaluationHeader) -> Components | None:
+    def recorded(cls, header: EvaluationHeader) -> "Components | None":
         """Returns those of a recorded run."""
         if not header.components:
             return None

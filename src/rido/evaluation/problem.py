@@ -1,7 +1,5 @@
 """Problem: what is estimated and how it is collected; what evaluations, comparisons, suites and others open."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ class Problem:
     options: Mapping[str, Any]  # of the function; those that it does not take have their defaults
 
     @classmethod
-    def resolve(cls, env: Any, gamma: float, options: Mapping[str, Any], kind: Any = Options) -> Problem:
+    def resolve(cls, env: Any, gamma: float, options: Mapping[str, Any], kind: Any = Options) -> "Problem":
         """Imports the environment, and finds out what the options leave open.
 
         Args:

@@ -158,7 +158,7 @@ class EvalEnvs:
             case _:
                 kinds = "an id, a function, an environment or a VecEnv"
                 raise ValueError(f"eval_env must be {kinds}, got {checks.shown(eval_env)}")
-        first = self._rows[0] if self._make is None else self._make()
+        first = self._rows[0] if self._make is None else checks.called("eval_env", self._make)
         if not isinstance(first, gym.Env):
             raise ValueError(f"eval_env must make a gymnasium.Env when it is called, got {checks.shown(first)}")
         self.name = environment_name(first)

@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rido.core import checks
 from rido.core.digits import to_digits, with_interval
 from rido.plots.comparison import draw_intervals, picture_height, plot_intervals, rows_of
 from rido.plots.markdown import escaped, table
@@ -29,8 +30,7 @@ _RUNS = "runs"  # folder of the reports
 
 def write_leaderboard(board: Leaderboard, folder: str | Path) -> Path:
     """Writes ``leaderboard.html``, ``.md``, ``.csv`` and a report of each run; needs the extra ``report``."""
-    folder = Path(folder)
-    (folder / _RUNS).mkdir(parents=True, exist_ok=True)
+    folder = checks.made_folder("folder", Path(folder) / _RUNS).parent
     for task, links in _links(board).items():
         for name, link in links.items():
             write_report(board.run(name, task), folder / link)

@@ -42,7 +42,7 @@ def plot_schedule(
     ax = _axes(ax)
     schedules = [schedule] if isinstance(schedule, Schedule) else list(schedule)
     if not schedules or len({each.horizon for each in schedules}) != 1:
-        raise ValueError(f"schedule must be one or more schedules of the same horizon, got {schedule!r}")
+        raise ValueError(f"schedule must be one or more schedules of the same horizon, got {checks.shown(schedule)}")
     counts = np.array([each.counts for each in schedules], dtype=np.float64)
     horizon = counts.shape[1]
     mean = counts.mean(axis=0)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.policies import sb3
 from rido.policies.base import Policy, Space
 from rido.policies.tensors import is_module
@@ -102,7 +103,7 @@ def differentiable_policy(policy: Any, observation_space: Space, action_space: S
         return AgentScores(policy, observation_space, action_space)
     raise ValueError(
         "policy must be a torch module that returns a torch.distributions.Distribution, an on-policy SB3 model or a "
-        f"rido.jax.StochasticPolicy, got {policy!r:.80}"
+        f"rido.jax.StochasticPolicy, got {checks.shown(policy)}"
     )
 
 

@@ -288,6 +288,7 @@ class RandomPolicy(Policy):
         self._low = np.asarray(low, dtype=np.float64).ravel()
         self._high = np.asarray(high, dtype=np.float64).ravel()
         self._bounded = bool(np.isfinite(self._low).all() and np.isfinite(self._high).all())
+        self._range = self._low.tolist(), (self._high - self._low).tolist()
 
     in_sequence = True
 
@@ -295,8 +296,7 @@ class RandomPolicy(Policy):
         if not self._bounded:
             return lambda observation: self(None, [generator])[0]
         if self._integer and not self._shape:
-            random, whole = generator.random, self._dtype.type
-            low, width = self._low.item(), (self._high - self._low).item()
+            random, whole, ((low,), (width,)) = generator.random, self._dtype.type, self._range
             return lambda observation: whole(floor(low + width * random()))
         actions = self._ahead(generator)
         return lambda observation: next(actions)

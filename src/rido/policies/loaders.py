@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rido.core import checks
 from rido.policies import onnx, sb3_zip
 from rido.policies.base import Policy, Space
 from rido.policies.npz import MlpPolicy
@@ -98,6 +99,4 @@ def _existing(path: str | Path) -> Path:
     path = _found(path)
     if not path.is_file():
         raise ValueError(f"policy must be the path of an existing {loader_of(path).what}, got {path}")
-    if not str(path).isprintable():
-        raise ValueError(f"policy must be a path of one line, got {str(path)!r}")
-    return path
+    return Path(checks.path("policy", path))

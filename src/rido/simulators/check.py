@@ -8,6 +8,7 @@ from typing import Any, Literal, Unpack
 import gymnasium as gym
 import numpy as np
 
+from rido.core import checks
 from rido.core.options import takes
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, TakesBatchesError
@@ -107,14 +108,15 @@ def check(env: Any, policy: Any = "random", *, seed: int = 0, **options: Unpack[
     """
     env = import_environment(env)
     if is_simulator(env) or is_in_jax(env):
-        raise ValueError(f"env must be an environment of Gymnasium, got {env!r:.80}")
+        raise ValueError(f"env must be an environment of Gymnasium, got {checks.shown(env)}")
     name = env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
     asked = _Questions()
     as_it_is = SimulatorOptions(env_kwargs=options["env_kwargs"], num_envs=2, end_on_truncation=True, reseed=True)
     try:
         envs = open_environments(env, 1, as_it_is)
     except ValueError as error:
-        return Check(name, str(policy), (Answer("opening", "found", str(error)),), 0)
+        called = policy if isinstance(policy, str) else checks.shown(policy)
+        return Check(name, called, (Answer("opening", "found", str(error)),), 0)
     try:
         spaces: dict[str, Any] = dict(observation_space=envs.observation_space, action_space=envs.action_space)
         acting = resolve_policy(policy, **spaces, deterministic=options["deterministic"], trust=options["trust"])

@@ -114,8 +114,8 @@ class ComponentReader:
                 values[column] = np.asarray(found[name], dtype=np.float64).reshape(())
             except (TypeError, ValueError):
                 raise ComponentError(
-                    f"component {name!r} must be one number for each transition, got {found[name]!r:.80}: leave it "
-                    "out, or give a function of the transition that returns numbers"
+                    f"component {name!r} must be one number for each transition, got {checks.shown(found[name])}: "
+                    "leave it out, or give a function of the transition that returns numbers"
                 ) from None
         return values
 

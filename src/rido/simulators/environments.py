@@ -155,6 +155,11 @@ class SingleEnvironments(Environments):
         self._grow(2)
         return len(self._envs) > 1
 
+    @property
+    def makes(self) -> bool:
+        """Whether more of them can be made."""
+        return self._make is not None
+
     def renew(self) -> bool:
         """Puts a fresh environment into slot 0, which has forgotten what was tried; returns whether there is one.
 

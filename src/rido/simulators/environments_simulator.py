@@ -227,7 +227,9 @@ class EnvironmentsSimulator(Simulator):
         self._rollout = rollout = SequentialRollout(envs, self.policy, request)
 
         def start(row: int) -> Any:
-            (seed,) = self._fresh([0], [int(request.seeds[row])])
+            seed: int | None = int(request.seeds[row])
+            if not self._reseed:
+                (seed,) = self._fresh([0], [request.seeds[row]])
             if request.points is None:
                 return envs.begin(seed, None)
             generator = PointGenerator(request.points[row], request.seeds[row])

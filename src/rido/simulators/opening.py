@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from traceback import extract_tb
 from typing import Any
@@ -78,7 +79,10 @@ def _open_id(env_id: str, env_kwargs: Mapping[str, Any], num_envs: int | None, w
                 if env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
                     return VectorEnvironments(env, make_rows, most, wrappers)
                 env.close()
-        make = partial(gym.make, spec.id, disable_env_checker=True, **env_kwargs)
+        options = {"disable_env_checker": True, **env_kwargs}  # each layer is a call more in every step
+        if "max_episode_steps" not in env_kwargs and wrappers.lifts(spec.max_episode_steps):
+            options["max_episode_steps"] = -1
+        make = partial(gym.make, replace(spec, order_enforce=False), **options)
         return SingleEnvironments([make()], partial(make_environment, make), num_envs or _MOST_SINGLE, wrappers)
     except gym.error.DependencyNotInstalled as error:
         if "mujoco_py" in str(error):
@@ -156,7 +160,8 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     try:
         spec = gym.spec(name)
     except gym.error.Error:
-        found = [f"{one}:{name}" for one in ([] if module else packages_that_register(name))]
+        versions = [one for one in gym.registry if one.rpartition("-v")[0] == name.rpartition("-v")[0] != ""]
+        found = [*versions[-1:], *(f"{one}:{name}" for one in ([] if module else packages_that_register(name)))]
         hint = f"; did you mean {' or '.join(found)}?" if found else did_you_mean(name, gym.registry)
         if not module and not found and ("/" in name or not hint):
             hint += f"; where another package registers it, name that first, as in {'package:' + name!r}"

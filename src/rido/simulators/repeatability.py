@@ -68,6 +68,8 @@ class GlobalState:
 
     def restore(self) -> None:
         """Puts all generators back into this state."""
+        if GlobalState()._states == self._states:  # nearly always, and faster to see than to set
+            return
         np.random.set_state(self._numpy)  # noqa: NPY002
         random.setstate(self._states["random"])
         if self._torch is not None:
@@ -137,7 +139,7 @@ def copied(policy: Policy) -> Any:
 
 def _act(policy: Policy, observation: Any, seed: int, space: Any) -> list[Any]:
     """Returns what a policy does at the start of some trajectories that are all the same."""
-    generators = [np.random.default_rng([seed, 1]) for _ in range(_ROWS)]
+    generators: list[Any] = [np.random.default_rng([seed, 1]) if policy.draws else None for _ in range(_ROWS)]
     if policy.in_sequence:
         try:
             return [one_action(policy.begin(each)(copy.deepcopy(observation)), space) for each in generators]

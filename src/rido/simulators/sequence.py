@@ -57,85 +57,87 @@ class SequentialRollout:
 
     def run(self, start: Callable[[int], Any]) -> None:
         """Runs the trajectories; ``start`` resets the environment for one and returns its first observation."""
-        limit = self._limit
-        with resets_with(self._seeds):
-            for row, (length, generator) in enumerate(zip(self._lengths.tolist(), self._generators, strict=False)):
-                if limit is not None and length > limit - len(self._rewards):
-                    break
-                self._row, self._first, self._begun = row, len(self._rewards), -1
-                try:
-                    observation = start(row)
-                    self._begun = -2
-                    self._ended.append(self._run_one(observation, length, self._actor(generator)))
-                except SlotError as error:
-                    self.check()
-                    raise self.failure(error.reason) from error.__cause__
-                self._counts.append(len(self._rewards) - self._first)
+        try:
+            with resets_with(self._seeds):
+                self._run_all(start)
+        except SlotError as error:
+            self.check()
+            raise self.failure(error.reason) from error.__cause__
         self._lengths = self._lengths[: len(self._counts)]
         self.check()
+
+    def _run_all(self, start: Callable[[int], Any]) -> None:
+        rewards, reader, observing, ndarray = self._rewards, self._reader, self._observing, np.ndarray
+        step_env, append, (space, actions) = self._env.step, self._rewards.append, self._spaces
+        shape, action_shape, known_action = space.shape, actions.shape, None
+        keeping = observing or (reader is not None and reader.needs_observations)
+        for row, (length, generator) in enumerate(zip(self._lengths.tolist(), self._generators, strict=False)):
+            first = len(rewards)
+            if self._limit is not None and length > self._limit - first:
+                break
+            self._row, self._first, self._begun = row, first, -1
+            observation = start(row)
+            self._begun = -2
+            act = self._actor(generator)
+            known = observation.__class__
+            keys = space.spaces.keys() if known is dict and isinstance(space, gym.spaces.Dict) else ()
+            before, ended = None, False
+            for step in range(length):
+                if keeping:
+                    before = _copy(observation)
+                    if observing:
+                        self.seen.append(before)
+                try:
+                    action = act(observation)
+                    if action.__class__ is not known_action or (
+                        known_action is ndarray and action.shape != action_shape
+                    ):
+                        given, action = action, one_action(action, actions)
+                        known_action = action.__class__ if action is given else None
+                except TakesBatchesError:
+                    raise
+                except (Exception, SystemExit) as error:
+                    raise SlotError(0, f"the policy raised {error!r}") from error
+                if observing:
+                    self.taken.append(np.array(action))
+                self._begun = step
+                try:
+                    result = step_env(action)
+                except (Exception, SystemExit) as error:
+                    raise slot_error(0, "step", error) from error
+                try:
+                    observation, reward, terminated, truncated, info = result
+                    if reader is not None:
+                        append(reader.read(before, action, reward, observation, info))
+                    elif reward.__class__ is ndarray:
+                        append(reward.item())
+                    else:
+                        append(reward)
+                    if (
+                        observation.__class__ is not known
+                        or (known is ndarray and observation.shape != shape)
+                        or (known is dict and observation.keys() != keys)
+                    ):
+                        check_observation("step", observation, space)
+                        known = observation.__class__
+                except Exception as error:
+                    raise _wrong_result(result, error) from error
+                if terminated or truncated:
+                    if terminated or self._ends:
+                        ended = True
+                        break
+                    if step + 1 < length:
+                        raise SlotError(0, TIME_LIMIT.format(length))
+            if observing:
+                self.seen.append(_copy(observation))
+            self._ended.append(ended)
+            self._counts.append(len(rewards) - first)
 
     def _actor(self, generator: np.random.Generator | None) -> Callable[[Any], Any]:
         try:
             return self._policy.begin(generator)
         except (Exception, SystemExit) as error:
             raise SlotError(0, f"the policy raised {error!r}") from error
-
-    def _run_one(self, observation: Any, length: int, act: Callable[[Any], Any]) -> bool:
-        """Runs a trajectory that was reset; returns whether it ended for good."""
-        step_env, append, reader, observing = self._env.step, self._rewards.append, self._reader, self._observing
-        space, actions = self._spaces
-        shape, action_shape, ndarray = space.shape, actions.shape, np.ndarray
-        known, known_action = observation.__class__, None
-        keys = space.spaces.keys() if known is dict and isinstance(space, gym.spaces.Dict) else ()
-        keeping = observing or (reader is not None and reader.needs_observations)
-        before, ended = None, False
-        for step in range(length):
-            if keeping:
-                before = _copy(observation)
-                if observing:
-                    self.seen.append(before)
-            try:
-                action = act(observation)
-                if action.__class__ is not known_action or (known_action is ndarray and action.shape != action_shape):
-                    given, action = action, one_action(action, actions)
-                    known_action = action.__class__ if action is given else None
-            except TakesBatchesError:
-                raise
-            except (Exception, SystemExit) as error:
-                raise SlotError(0, f"the policy raised {error!r}") from error
-            if observing:
-                self.taken.append(np.array(action))
-            self._begun = step
-            try:
-                result = step_env(action)
-            except (Exception, SystemExit) as error:
-                raise slot_error(0, "step", error) from error
-            try:
-                observation, reward, terminated, truncated, _ = result
-                if reader is not None:
-                    append(reader.read(before, action, reward, observation, result[4]))
-                elif reward.__class__ is ndarray:
-                    append(reward.item())
-                else:
-                    append(reward)
-                if (
-                    observation.__class__ is not known
-                    or (known is ndarray and observation.shape != shape)
-                    or (known is dict and observation.keys() != keys)
-                ):
-                    check_observation("step", observation, space)
-                    known = observation.__class__
-            except Exception as error:
-                raise _wrong_result(result, error) from error
-            if terminated or truncated:
-                if terminated or self._ends:
-                    ended = True
-                    break
-                if step + 1 < length:
-                    raise SlotError(0, TIME_LIMIT.format(length))
-        if observing:
-            self.seen.append(_copy(observation))
-        return ended
 
     def check(self) -> None:
         """Raises where a reward is not finite, or extreme."""

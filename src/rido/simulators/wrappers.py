@@ -86,6 +86,12 @@ class Wrappers:
         self._statistics: list[bytes] | None = None  # of the first environment
         self.remarks: dict[str, None] = {}  # in the order in which they were found
 
+    def lifts(self, limit: int | None) -> bool:
+        """Returns whether an environment may be made without its time limit; notes it where that is shorter."""
+        if limit is not None and limit < self._horizon and not self.ends:
+            self.remarks[lifted(limit, self._horizon)] = None
+        return not self.ends
+
     def prepare(self, env: Any) -> None:
         """Lifts the time limits of an environment and freezes its statistics, or raises where that cannot be done."""
         here, remote = list(layers(env)), _remote_layers(env)
@@ -115,7 +121,7 @@ class Wrappers:
             raise limit_error(limit, self._horizon)
         for layer in liftable:
             self._set(layer, "_max_episode_steps", max(layer._max_episode_steps, self._horizon))
-        self.remarks[lifted(limit, self._horizon)] = None
+        self.lifts(limit)
 
     def restore(self) -> None:
         """Undoes all changes."""

@@ -103,7 +103,7 @@ class Suite:
             raise ValueError(f"suite {path} must have {missing[0]}")
         for key in ("tasks", "policies"):
             if not isinstance(content[key], dict):
-                raise ValueError(f"{key} of suite {path} must be a table of names, got {content[key]!r:.80}")
+                raise ValueError(f"{key} of suite {path} must be a table of names, got {checks.shown(content[key])}")
         return cls(**content, base=Path(path).parent)
 
     @takes(Options, without=WITHOUT["Suite.run"])

@@ -1,7 +1,5 @@
 """OpenTask: a task of a suite whose environment and run files are open. Trajectories are simulated once."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.core.trajectories import Trajectories, starts_of
 from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
@@ -162,8 +161,8 @@ class OpenTask(ExitStack):
                 horizon=self._problem.horizon,
                 seed=self._entropy,
             )
-            Path(self._folder).mkdir(parents=True, exist_ok=True)
-            record = self.enter_context(RunFile(Path(self._folder) / _file_name(header), header))
+            folder = checks.made_folder("folder", self._folder)
+            record = self.enter_context(RunFile(folder / _file_name(header), header))
         process: dict[str, Any] = dict(horizon=self._problem.horizon, gamma=self._problem.gamma)
         store = TrajectoryStore(Live(running, self._entropy, **process), record=record)
         if not store.recorded:

@@ -74,7 +74,7 @@ class Device:
         return shared if lanes == 1 else replace(shared, narrowing=_LANE_NARROWING, spacing=_LANE_SPACING)
 
     def ladder(self, size: int, trajectories: int = 0) -> tuple[int, ...]:
-        """Returns the numbers of slots of an evaluation that pays for so many full-length trajectories, descending.
+        """Returns the numbers of slots of an evaluation that pays for this many full-length trajectories, descending.
 
         ``size`` is that of a slot, in bytes.
 

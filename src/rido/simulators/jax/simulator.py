@@ -316,7 +316,7 @@ def _resolve_policy(policy: Any, default: Callable[[float], Any] | None, gamma: 
     if not is_function(policy):
         raise ValueError(
             "policy must be a JAX function of one observation, a pair (apply, params) or 'module:attribute', got "
-            f"{policy!r:.80}"
+            f"{checks.shown(policy)}"
         )
     return JaxPolicy(policy)
 

@@ -15,6 +15,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import gymnasium as gym
 
 import rido.simulators.envs  # noqa: F401 - registers the ids
+from rido.core import checks
 from rido.policies import hub, sb3
 from rido.policies.base import Policies
 from rido.policies.loaders import agent_files
@@ -34,12 +35,13 @@ def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
     contents: dict[str, Any] = {
         "version": SameVersion(),
         "env": _dump(
-            lambda: (env, spec), f"env must be an id or a function that makes the environment, got {env!r:.80}, which"
+            lambda: (env, spec),
+            f"env must be an id or a function that makes the environment, got {checks.shown(env)}, which",
         ),
         "policy": _dump(
             lambda: _portable(policy),
             "policy must be an agent or its path, 'module:attribute' or a function of observations alone, got "
-            f"{policy!r:.80}, which",
+            f"{checks.shown(policy)}, which",
         ),
         "components": _dump(
             lambda: settings.get("components"), "components must be names or a function of the transition, got one that"
@@ -48,7 +50,9 @@ def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
         "path": [entry or os.getcwd() for entry in sys.path],
     }
     contents["packages"] = packages_of(contents[name] for name in ("env", "policy", "components"))
-    return _dump(lambda: contents, f"env_kwargs must be plain values, got {settings.get('env_kwargs')!r:.80}, which")
+    return _dump(
+        lambda: contents, f"env_kwargs must be plain values, got {checks.shown(settings.get('env_kwargs'))}, which"
+    )
 
 
 def packages_in(content: bytes) -> frozenset[str]:
