@@ -20,8 +20,8 @@ import numpy as np
 import rido
 from rido.simulators.environments_simulator import EnvironmentsSimulator
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.memory import first_observations, remembers
 from rido.simulators.rehearsal import can_pair, instances_differ
+from rido.simulators.repeatability import first_observations, remembers
 
 REPEATS = 7
 

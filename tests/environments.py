@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from rido.evaluation.time_budget import Clock
+from rido.evaluation.budgets import Clock
 from rido.policies.base import Policy, ValueFunction
 
 

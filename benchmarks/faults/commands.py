@@ -255,7 +255,7 @@ def problems(words: list[str]) -> tuple[int | None, list[str]]:
                 found.append("a JSON error that is not the line")
         except (ValueError, KeyError):
             found.append("output that is not one JSON object")
-    elif result.exit_code != 0 and result.stdout:
+    elif not done and result.stdout:
         found.append("output beside an error")
     if MARKER in os.environ:
         found.append("code of a file was run")

@@ -188,6 +188,7 @@ def test_the_result_is_a_comparison_like_any_other():
     assert isinstance(found, rido.Comparison) and not found.decided and list(found.eliminated) == ["c"]
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert told["ranking"][2] == "c" and told["transitions"] == 90 and told["policies"][0]["transitions"] == 30
+    assert told["horizon"] == told["gamma"] == found.exits["c"].round == 1  # an episode is one step, looked at once
     assert "deciding takes about" in found.summary() and "episodes" in found.summary().splitlines()[0]
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import rido
 from environments import Counted, count_seconds
+from rido.evaluation.budgets import measure_costs
 from rido.evaluation.recorded import read_run
-from rido.evaluation.time_budget import measure_costs
 from rido.simulators.gymnasium import GymnasiumSimulator
 
 

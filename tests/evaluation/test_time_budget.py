@@ -6,8 +6,8 @@ import pytest
 import rido
 from helpers import assert_calibrated
 from rido import Trajectories, Uniform
-from rido.evaluation import time_budget
-from rido.evaluation.time_budget import Clock, measure_costs
+from rido.evaluation import budgets
+from rido.evaluation.budgets import Clock, measure_costs
 from rido.simulators.base import Capabilities, as_simulator
 
 
@@ -34,13 +34,13 @@ class Timed:
 @pytest.mark.parametrize(("per_reset", "per_step"), [(0.0, 1e-4), (1e-4, 1e-5), (1e-2, 1e-4), (0.5, 1e-3)])
 def test_costs_of_steps_and_resets_are_told_apart(per_reset, per_step, monkeypatch):
     simulator = Timed(per_reset, per_step, death=0.001)
-    monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
+    monkeypatch.setattr(budgets.time, "perf_counter", simulator.now)
     costs = measure_costs(as_simulator(simulator), 1000, 1e9, entropy=3)
     assert costs.per_step == pytest.approx(per_step, rel=1e-3)
     assert costs.per_reset == pytest.approx(per_reset, rel=1e-3, abs=1e-6)
     assert costs.reset_price == pytest.approx(per_reset / per_step, rel=1e-2, abs=1e-2)
     assert costs.rate(100) == pytest.approx(100 / (per_reset + 100 * per_step), rel=1e-2)
-    assert simulator.seen.isdisjoint(time_budget.trajectory_seeds(3, 0, 10_000))
+    assert simulator.seen.isdisjoint(budgets.trajectory_seeds(3, 0, 10_000))
 
 
 class Compiling(Timed):
@@ -59,7 +59,7 @@ class Compiling(Timed):
 
 def test_starting_is_no_cost_of_steps(monkeypatch):
     simulator = Compiling(1e-6, 1e-7)
-    monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
+    monkeypatch.setattr(budgets.time, "perf_counter", simulator.now)
     costs = measure_costs(as_simulator(simulator), 1000, 1e9, entropy=3)
     assert simulator.shapes == {(4096, length) for length in (1, 16, 256, 1000)}
     assert costs.starting == pytest.approx(20, rel=0.05)
@@ -70,7 +70,7 @@ def test_starting_is_no_cost_of_steps(monkeypatch):
 
 def test_measuring_ends_in_time(monkeypatch):
     simulator = Timed(1e-3, 1e-4)
-    monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
+    monkeypatch.setattr(budgets.time, "perf_counter", simulator.now)
     costs = measure_costs(as_simulator(simulator), 10**6, 0.01, entropy=3)
     assert simulator.time < 0.1  # trajectories of 16 steps at most
     assert costs.reset_price == pytest.approx(10)
@@ -78,7 +78,7 @@ def test_measuring_ends_in_time(monkeypatch):
 
 def test_one_length_is_enough(monkeypatch):
     simulator = Timed(0.1, 0.2)
-    monkeypatch.setattr(time_budget.time, "perf_counter", simulator.now)
+    monkeypatch.setattr(budgets.time, "perf_counter", simulator.now)
     assert measure_costs(as_simulator(simulator), 1, 1.0, entropy=3).rate(1) == pytest.approx(1 / 0.3)
 
 
@@ -117,7 +117,7 @@ def noisy(monkeypatch):
     def make(per_reset, per_step):
         simulator = Noisy(per_reset, per_step)
         for name in ("perf_counter", "monotonic"):
-            monkeypatch.setattr(time_budget.time, name, simulator.now)
+            monkeypatch.setattr(budgets.time, name, simulator.now)
         monkeypatch.setitem(Clock.__init__.__kwdefaults__, "now", simulator.now)
         return simulator
 

@@ -287,7 +287,7 @@ class TestRefusals:
         self.refused("baseline must be one of 'step'", policy, baseline="best")
         self.refused("has a value function", policy, critic="policy")
         self.refused(
-            "leaves horizon, budget and gamma open", policy, strategy=rido.Uniform(horizon=3, budget=9, gamma=1)
+            "leave horizon, budget and gamma open", policy, strategy=rido.Uniform(horizon=3, budget=9, gamma=1)
         )
         self.refused("projections must be", policy, projections=0)
         self.refused("env must be an environment of Gymnasium", policy, env=SimpleNamespace(rollout=len))

@@ -27,14 +27,14 @@ def test_ratio_has_an_interval_that_holds(shared):
 
 def test_verdicts():
     clear = mse_ratio(cells(0.5, 400, 5, 0), "one", "other")
-    assert (clear.verdict_smaller, clear.verdict_equal) == ("holds", "does not hold")
+    assert (clear.verdict_below(1), clear.verdict_equal) == ("holds", "does not hold")
     other_way = mse_ratio(cells(2.0, 400, 5, 0), "one", "other")
-    assert other_way.verdict_smaller == "does not hold"
+    assert other_way.verdict_below(1) == "does not hold"
     same = mse_ratio(cells(1.0, 400, 5, 0), "one", "other")
-    assert (same.verdict_smaller, same.verdict_equal) == ("too few runs to tell", "holds")
-    assert (clear.verdict_not_larger, other_way.verdict_not_larger) == ("holds", "does not hold")
-    assert same.verdict_not_larger == "too few runs to tell"
-    assert mse_ratio(cells(1.0, 4000, 5, 0, shared=0.9), "one", "other").verdict_not_larger == "holds"
+    assert (same.verdict_below(1), same.verdict_equal) == ("too few runs to tell", "holds")
+    assert (clear.verdict_below(1.05), other_way.verdict_below(1.05)) == ("holds", "does not hold")
+    assert same.verdict_below(1.05) == "too few runs to tell"
+    assert mse_ratio(cells(1.0, 4000, 5, 0, shared=0.9), "one", "other").verdict_below(1.05) == "holds"
     slight = mse_ratio(cells(1.07, 4000, 5, 0, shared=0.9), "one", "other")
     assert slight.verdict_equal == "holds in part"  # 14% more: not to be seen in a figure of 100 runs
 

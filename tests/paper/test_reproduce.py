@@ -1,22 +1,21 @@
 """The whole reproduction in its quick form, stopped and resumed, and where its agents come from."""
 
-import http.server
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from helpers import needs
+from hubserver import serving, used
 from rido.cli import app
-from rido.paper import SECTIONS, reproduce, theory
+from rido.paper import SECTIONS, policies, reproduce, theory
 from rido.paper.domains import ADDITIONAL, MAIN, BankSource, precision, record
 from rido.paper.policies import find_policy
 from rido.simulators.envs import lqg
@@ -149,38 +148,34 @@ def test_a_bank_knows_its_domain(tmp_path):
 
 
 def test_agents_from_a_folder(agents_dir, tmp_path):
-    assert find_policy(DOMAINS["ant"], agents_dir, tmp_path) == agents_dir / "trpo/Ant-v3/Ant-v3.zip"
-    assert find_policy(DOMAINS["lqg"], agents_dir, tmp_path) is None
-    assert find_policy(DOMAINS["pendulum"], tmp_path, tmp_path).suffix == ".npz"  # nothing there: the shipped one
+    assert find_policy(DOMAINS["ant"], agents_dir) == agents_dir / "trpo/Ant-v3/Ant-v3.zip"
+    assert find_policy(DOMAINS["lqg"], agents_dir) is None
+    assert find_policy(DOMAINS["pendulum"], tmp_path).suffix == ".npz"  # nothing there: the shipped one
     with pytest.raises(ValueError, match="agents must be a folder"):
-        find_policy(DOMAINS["ant"], tmp_path / "nowhere", tmp_path)
+        find_policy(DOMAINS["ant"], tmp_path / "nowhere")
 
 
 @pytest.fixture
-def hub(agents_dir, tmp_path):
-    """The zoo's agents, served as the hub does."""
-    for domain in MAIN:
-        if domain.zoo is None:
-            continue
-        algorithm, env = domain.zoo
-        folder = tmp_path / "hub" / f"{algorithm}-{env}" / "resolve" / "main"
-        folder.mkdir(parents=True)
-        local = agents_dir / algorithm / env
-        (folder / f"{algorithm}-{env}.zip").symlink_to(local / f"{env}.zip")
-        if (local / "vecnormalize.pkl").exists():
-            (folder / "vec_normalize.pkl").symlink_to(local / "vecnormalize.pkl")
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "hub")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+def hub(tmp_path):
+    """The hub, with an empty cache."""
+    needs("huggingface_hub", "hub")
+    policies._of_hub.cache_clear()
+    with serving() as server, used(server, tmp_path / "cache"):
+        yield server
+    policies._of_hub.cache_clear()
 
 
 def test_agents_from_the_hub(hub, agents_dir, tmp_path):
+    """Without a warning: they are those of the published results."""
     for name in ("pendulum", "ant"):
         domain = DOMAINS[name]
-        path = find_policy(domain, "hub", tmp_path / "downloads", hub=hub)
-        local = find_policy(domain, agents_dir, tmp_path)
+        algorithm, env = domain.zoo
+        local = find_policy(domain, agents_dir)
+        files = {f"{algorithm}-{env}.zip": local.read_bytes()}
+        if (statistics := local.with_name("vecnormalize.pkl")).exists():
+            files["vec_normalize.pkl"] = statistics.read_bytes()
+        hub.push(f"sb3/{algorithm}-{env}", files)
+        path = find_policy(domain, "hub")
         assert path.read_bytes() == local.read_bytes()
         sources = [BankSource(domain, None, each, 1, tmp_path) for each in (path, local)]
         assert sources[0].name == sources[1].name
@@ -192,9 +187,15 @@ def test_agents_from_the_hub(hub, agents_dir, tmp_path):
         np.testing.assert_array_equal(*returns)  # with the statistics of its observations, where there are any
 
 
-def test_a_hub_that_does_not_have_it_says_so(hub, tmp_path):
+def test_other_agents_on_the_hub_give_a_warning(hub):
+    hub.push("sb3/ppo-Pendulum-v1", {"ppo-Pendulum-v1.zip": b"another agent"})
+    with pytest.warns(UserWarning, match="not the agent that the published results were made with"):
+        find_policy(DOMAINS["pendulum"], "hub")
+
+
+def test_a_hub_that_does_not_have_it_says_so(hub):
     with pytest.raises(ConnectionError, match="could not be downloaded"):
-        find_policy(DOMAINS["pendulum"], "hub", tmp_path / "downloads", hub=f"{hub}/elsewhere")
+        find_policy(DOMAINS["pendulum"], "hub")
 
 
 def test_wrong_requests_are_one_line(tmp_path):

@@ -22,7 +22,7 @@ from rido.evaluation import source
 from rido.evaluation.recorded import read_run
 from rido.record import database
 from rido.record.database import RunFileError
-from rido.record.records import WORKERS, Piece
+from rido.record.header import WORKERS, Piece
 from rido.record.runfile import RunFile
 from runfiles import reopen
 

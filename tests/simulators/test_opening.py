@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 
 import rido
 from environments import Mortal
@@ -84,6 +85,11 @@ def test_an_id_that_an_installed_package_registers_gets_the_prefix(tmp_path, mon
         assert str(refused.value) == f"env must be a registered environment, got {env_id!r}{hint}"
 
 
+def test_an_id_of_another_version_gets_the_newest_one():
+    with pytest.raises(ValueError, match="got 'HalfCheetah-v1'; did you mean HalfCheetah-v5"):
+        find_spec("HalfCheetah-v1")
+
+
 @pytest.mark.parametrize(
     ("module", "wrapper"),
     [
@@ -111,3 +117,16 @@ class Parts(Mortal):
 def test_actions_of_several_parts_are_refused_with_the_remedy(policy):
     with pytest.raises(ValueError, match=r"actions that are one array or number, got Dict\(.*spaces.unflatten"):
         rido.evaluate(Parts, policy, **SETTINGS)
+
+
+@pytest.mark.parametrize(("horizon", "remarks"), [(700, 1), (500, 0), (100, 0)])
+def test_an_id_is_made_without_layers_that_do_nothing(horizon, remarks):
+    simulator = GymnasiumSimulator("CartPole-v1", "random", horizon=horizon)
+    assert simulator._envs.first is simulator._envs.first.unwrapped
+    assert len(simulator.found.remarks) == remarks
+
+
+def test_a_time_limit_that_ends_trajectories_stays():
+    simulator = GymnasiumSimulator("CartPole-v1", "random", horizon=700, end_on_truncation=True)
+    assert isinstance(simulator._envs.first, TimeLimit)
+    assert simulator.found.remarks == ()

@@ -128,10 +128,10 @@ def test_wrong_arguments_raise_what_numpy_raises(method, arguments):
 def test_each_number_takes_the_next_coordinate_and_the_rest_is_of_the_seed():
     generator = PointGenerator([0.1, 0.2, 0.3, 0.4, 0.5], seed=7)
     assert generator.random() == 0.1 and generator.random((2,)).tolist() == [0.2, 0.3]
-    assert generator.drawn == 3 and not generator.exhausted
+    assert generator.drawn == 3 and generator.used == "some"
     last = generator.uniform(0, 1, size=(2, 2))
     assert last[0].tolist() == [0.4, 0.5]
-    assert generator.drawn == 7 and generator.exhausted
+    assert generator.drawn == 7 and generator.used == "all"
     again, other = PointGenerator([0.9, 0.8, 0.3, 0.4, 0.5], seed=7), PointGenerator([0.4, 0.5], seed=8)
     again.random()
     again.random((2,))

@@ -12,10 +12,10 @@ from corpus import policies
 from corpus.plain import plain_loop
 from rido.evaluation.recorded import read_run
 from rido.policies.functions import FunctionPolicy
-from rido.simulators.base import trajectory_seeds
+from rido.simulators.base import Request, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.simulators.memory import first_observations, remembers
 from rido.simulators.rehearsal import STEPS
+from rido.simulators.repeatability import first_observations, remembers
 
 SEEDS = [11, 12]
 
@@ -254,3 +254,34 @@ def test_a_function_that_returns_the_same_environment_every_time_is_left_alone()
     env.step = lambda action: taken.append(action) or step(action)
     result = rido.evaluate(lambda: env, kinds.towards, gamma=0.9, horizon=12, budget=480, seed=0)
     assert result.reproducible and set(closed) == {480} == {len(taken)}
+
+
+LOOKED_INTO = []
+
+
+class Part:
+    """Notes that it was looked into."""
+
+    def __getstate__(self):
+        LOOKED_INTO.append(self)
+        return {}
+
+
+class OfParts(kinds.Line):
+    def setup(self):
+        self.part = Part()
+
+
+def test_an_environment_that_runs_was_never_looked_into():
+    """Python reads attributes of an object more slowly once all of them were listed."""
+    simulator = GymnasiumSimulator(OfParts, kinds.towards, horizon=5)
+    simulator.collect(Request(None, [1, 2], wants="trial"))
+    assert len(LOOKED_INTO) >= 2
+    assert simulator._envs.first.part not in LOOKED_INTO
+
+
+def test_a_given_environment_is_not_looked_into():
+    simulator = GymnasiumSimulator(OfParts(), kinds.towards, horizon=5)
+    before = len(LOOKED_INTO)
+    simulator.collect(Request(None, [1, 2], wants="trial"))
+    assert len(LOOKED_INTO) == before

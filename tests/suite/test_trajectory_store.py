@@ -9,7 +9,7 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.source import Live
 from rido.simulators.base import as_simulator, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
-from rido.suite.trajectory_store import TrajectoryStore
+from rido.suite.task import TrajectoryStore
 from runfiles import new_file
 
 BAR = Progress(1, shown=False)

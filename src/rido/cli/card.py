@@ -1,22 +1,20 @@
 """``rido card``: the evaluation results of a model card."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rido.cli.console import require_writable
-from rido.cli.options import Output, command
+from rido.cli.options import Output, command, option
 
 
 @command()
 def card_command(
     run: Annotated[Path, typer.Argument(help="A file that rido evaluate --run wrote.")],
-    name: Annotated[str | None, typer.Option(help="Name of the model (default: the policy's).")] = None,
+    name: Annotated[str | None, option("Name of the model (default: the policy's).")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file to write (default: standard output).")
+        Path | None, option("The file to write (default: standard output).", None, "--output", "-o")
     ] = None,
 ) -> Output:
     """Write the evaluation results of a recorded run as a model card of the Hugging Face hub has them."""

@@ -1,7 +1,5 @@
 """``rido check``: what is odd about an environment and a policy?"""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

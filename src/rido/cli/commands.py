@@ -1,11 +1,10 @@
 """All commands under one name."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -13,19 +12,10 @@ from typer.core import TyperGroup
 
 from rido import __version__
 from rido._start import INTERRUPTED
-from rido.cli.card import card_command
-from rido.cli.check import check_command
-from rido.cli.compare import compare_command
 from rido.cli.console import Interrupted, drop_stdout, end_stdout, fail, fail_with
-from rido.cli.envs import envs_command
-from rido.cli.evaluate import evaluate_command
-from rido.cli.plan import plan_command
-from rido.cli.report import report_command
-from rido.cli.reproduce import reproduce_command
-from rido.cli.study import study_command
-from rido.cli.suite import suite_command
-from rido.cli.watch import watch_command
 
+# Modules of this folder, in the order of the help, each with a function NAME_command.
+_NAMES = "evaluate check compare suite plan report watch card study reproduce envs"
 _UsageError: Any = typer.BadParameter.__base__  # its module is not public
 
 
@@ -91,17 +81,8 @@ def _options(
     """Options of ``rido`` itself, before any command."""
 
 
-app.command("evaluate")(evaluate_command)
-app.command("check")(check_command)
-app.command("compare")(compare_command)
-app.command("suite")(suite_command)
-app.command("plan")(plan_command)
-app.command("report")(report_command)
-app.command("watch")(watch_command)
-app.command("card")(card_command)
-app.command("study")(study_command)
-app.command("reproduce")(reproduce_command)
-app.command("envs")(envs_command)
+for _name in _NAMES.split():
+    app.command(_name)(getattr(import_module(f"rido.cli.{_name}"), f"{_name}_command"))
 
 
 def main() -> None:

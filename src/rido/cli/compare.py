@@ -1,23 +1,18 @@
 """``rido compare``: which of several policies is better, and is the difference significant?"""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from rido.cli.console import may_run_code, require_writable
-from rido.cli.options import EnvArgument, JsonOption, Output, command
+from rido.cli.options import EnvArgument, JsonOption, Output, command, option
 from rido.comparison.compare import DECIDE, compare
+from rido.comparison.comparison import Comparison
 from rido.comparison.gate import Gate, GateName, Outcome, Verdict
-from rido.core.digits import with_interval
 from rido.core.options import ESTIMATE, SPEND
 from rido.policies.files import named_policies, parse_policies
-
-if TYPE_CHECKING:
-    from rido.comparison.comparison import Comparison
 
 _STATUS: dict[Outcome, int] = {"pass": 0, "fail": 3, "undecided": 4}
 _SHOW = "What to write"
@@ -33,33 +28,24 @@ def compare_command(
             help="What rido evaluate --policy takes, a folder or a pattern of checkpoints; NAME=POLICY names one.",
         ),
     ],
-    gamma: Annotated[float | None, typer.Option(help="Discount factor in (0, 1].", rich_help_panel=ESTIMATE)] = None,
-    budget: Annotated[
-        int | None, typer.Option(help="Transitions to spend at most, for all policies.", rich_help_panel=SPEND)
-    ] = None,
+    gamma: Annotated[float | None, option("Discount factor in (0, 1].", ESTIMATE)] = None,
+    budget: Annotated[int | None, option("Transitions to spend at most, for all policies.", SPEND)] = None,
     results: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Compare recorded returns: all arguments are files (CSV, JSON, npz), and nothing is simulated.",
+            ESTIMATE,
             "--results",
-            help="Compare recorded returns: all arguments are files (CSV, JSON, npz), and nothing is simulated.",
-            rich_help_panel=ESTIMATE,
         ),
     ] = False,
     gate: Annotated[
         GateName | None,
-        typer.Option(
-            help="Decide about the others against --baseline: exit status 0 pass, 3 fail, 4 undecided.",
-            rich_help_panel=DECIDE,
-        ),
+        option("Decide about the others against --baseline: exit status 0 pass, 3 fail, 4 undecided.", DECIDE),
     ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(metavar="POLICY", help="One of the policies, for --gate.", rich_help_panel=DECIDE),
-    ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write an HTML page.", rich_help_panel=_SHOW)] = None,
+    baseline: Annotated[str | None, option("One of the policies, for --gate.", DECIDE, metavar="POLICY")] = None,
+    report: Annotated[Path | None, option("Write an HTML page.", _SHOW)] = None,
     markdown: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write a table in Markdown; - is standard output.", rich_help_panel=_SHOW),
+        str | None, option("Write a table in Markdown; - is standard output.", _SHOW, metavar="FILE")
     ] = None,
     as_json: JsonOption = False,
     **options: Any,
@@ -104,13 +90,10 @@ def compare_command(
     content = result.to_dict()
     if judge is not None and verdict is not None:
         content["gate"] = {**asdict(judge), **asdict(verdict)}
-    text = to_markdown(result, said).removesuffix("\n") if markdown == "-" else _lines(result, said)
+    text = "\n".join([result.summary(), _aligned(result.table()), *([] if said is None else [said])])
+    if markdown == "-":
+        text = to_markdown(result, said).removesuffix("\n")
     return Output(content, text, 0 if verdict is None else _STATUS[verdict.outcome])
-
-
-def _lines(result: Comparison, said: str | None) -> str:
-    """Returns what is printed."""
-    return "\n".join([result.summary(), _aligned(_rows(result)), *([] if said is None else [said])])
 
 
 def _gate(kind: GateName | None, baseline: str | None, tolerance: float, named: dict[str, Any]) -> Gate | None:
@@ -126,49 +109,24 @@ def _gate(kind: GateName | None, baseline: str | None, tolerance: float, named: 
 
 
 def _said(kind: GateName | None, verdict: Verdict, confidence: float) -> str:
-    """Returns the verdict in one line."""
     text = f"gate {kind}: {verdict.outcome} at {100 * confidence:g}% confidence: {verdict.why}"
     return " ".join(text.split())  # whatever the names of policies are
 
 
 def to_markdown(comparison: Comparison, verdict: str | None = None) -> str:
-    """Returns a comparison as Markdown, for a pull request.
-
-    Args:
-        comparison: what :func:`rido.compare` returned.
-        verdict: a line that comes first.
-
-    Returns:
-        The verdict, the summary's first line, a table of all policies, and warnings.
-    """
+    """Returns a comparison as Markdown, for a pull request; the verdict, if there is one, comes first."""
     from rido.plots.markdown import escaped, table  # plots are slow to import
 
     head, *_ = comparison.summary().splitlines()
     lines = [f"**{escaped(verdict)}**", ""] if verdict else []
     lines += [escaped(head), ""]
-    columns, *rows = _rows(comparison)
+    columns, *rows = comparison.table()
     lines += table(columns, rows)
     lines += ["", comparison.rewards.describe(*comparison.ranking[:2])]
     if comparison.seed is not None:
         lines[-1] += f", seed {comparison.seed}"
     lines += [line for warning in comparison.warnings for line in ("", f"Warning: {escaped(warning)}")]
     return "\n".join(lines) + "\n"
-
-
-def _rows(comparison: Comparison) -> list[tuple[str, ...]]:
-    """Returns the names of the columns, and a row of texts for each policy, the best first."""
-    rows: list[tuple[str, ...]] = [("policy", "value", "behind the best", comparison.rewards.unit, "eliminated at")]
-    for row in comparison.to_dict()["policies"]:
-        rows.append(
-            (
-                " ".join(row["name"].split()),
-                with_interval(row["value"], row["interval_low"], row["interval_high"]),
-                with_interval(row["behind"], row["behind_low"], row["behind_high"]) if "behind" in row else "",
-                f"{row['transitions']:,}",
-                "" if row["eliminated_at"] is None else f"{row['eliminated_at']:,}",
-            )
-        )
-    return rows
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> str:

@@ -1,7 +1,5 @@
 """What all commands share: one line for what went wrong, one JSON object, pictures made of characters."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import ctypes
@@ -11,14 +9,14 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import typer
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from rido._start import INTERRUPTED, stop
 from rido.core.extras import missing_package
@@ -47,11 +45,7 @@ class Interrupted(CommandError):
 
 @contextmanager
 def one_line_errors(*, interrupted: str = "stopped") -> Iterator[None]:
-    """Turns interrupts and exits into errors; every error ends the command in one line, see :func:`fail_with`.
-
-    Args:
-        interrupted: what to say on Ctrl-C, SIGTERM and SIGHUP.
-    """
+    """Turns interrupts and exits into errors; every error ends the command in one line, see :func:`fail_with`."""
     try:
         with _interrupted_by_signals():
             yield
@@ -171,11 +165,6 @@ def may_run_code(*policies: str | None, trust: bool) -> bool:
     return any(found)
 
 
-def print_json(content: Mapping[str, Any]) -> None:
-    """Prints one JSON object, in which no number is NaN or infinite."""
-    print(json.dumps(content, allow_nan=False))
-
-
 def require_writable(name: str, path: Path) -> None:
     """Makes sure, before any work is done, that a file can be written."""
     try:
@@ -209,7 +198,8 @@ def sparkline(values: ArrayLike, width: int = 64) -> str:
         >>> sparkline([8, 4, 4, 1])
         '█▄▄▁'
     """
-    groups = _groups(np.asarray(values, dtype=np.float64), width)
+    array = np.asarray(values, dtype=np.float64)
+    groups = np.array_split(array, min(width, array.size))
     heights = np.array([group.mean() for group in groups])
     levels = np.ceil(8 * heights / (heights.max() or 1.0)).astype(int).clip(1, 8) - 1
     blocks = _BLOCKS if _can_show(_BLOCKS) else _PLAIN_BLOCKS
@@ -225,7 +215,7 @@ def bars(values: ArrayLike, *, rows: int = 16, width: int = 48) -> str:
         step 1  2 ██
     """
     array = np.asarray(values, dtype=np.float64)
-    groups = _groups(array, rows)
+    groups = np.array_split(array, min(rows, array.size))
     means = [float(group.mean()) for group in groups]
     ends = np.cumsum([group.size for group in groups])
     names = [_steps(int(end) - group.size, int(end) - 1) for group, end in zip(groups, ends, strict=True)]
@@ -246,10 +236,6 @@ def _bar(length: float) -> str:
         return _PLAIN_BAR * max(1, round(length))
     eighths = max(1, round(8 * length))
     return (_BARS[8] * (eighths // 8) + _BARS[eighths % 8]).rstrip()
-
-
-def _groups(values: NDArray[np.float64], most: int) -> list[NDArray[np.float64]]:
-    return np.array_split(values, min(most, values.size))
 
 
 def _can_show(characters: str) -> bool:

@@ -1,12 +1,8 @@
 """``rido envs``: the environments and agents that come with rido."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
-import typer
-
-from rido.cli.options import Output, command
+from rido.cli.options import Output, command, option
 
 _DOMAINS = {
     "rido/LQG-v0": ("A linear system with quadratic rewards; all that matters happens early.", "optimal feedback"),
@@ -18,7 +14,7 @@ _DOMAINS = {
 
 @command()
 def envs_command(
-    everything: Annotated[bool, typer.Option("--all", help="Gymnasium's environments too.")] = False,
+    everything: Annotated[bool, option("Gymnasium's environments too.", None, "--all")] = False,
 ) -> Output:
     """List the environments and agents that come with rido, and with --all the environments that Gymnasium knows."""
     rows, agents = _environments(everything), _agents()

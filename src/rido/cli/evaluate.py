@@ -1,13 +1,9 @@
 """``rido evaluate``: how good is a policy in an environment?"""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
-import typer
-
 from rido.cli.console import may_run_code, sparkline
-from rido.cli.options import EnvArgument, Output, PolicyOption, command
+from rido.cli.options import EnvArgument, Output, PolicyOption, command, option
 from rido.core.options import ESTIMATE
 from rido.evaluation.evaluate import evaluate
 from rido.evaluation.result import Evaluation
@@ -16,10 +12,7 @@ from rido.evaluation.result import Evaluation
 @command(evaluate)
 def evaluate_command(
     env: EnvArgument,
-    gamma: Annotated[
-        list[float],
-        typer.Option(help="Discount factor in (0, 1]; several share the trajectories.", rich_help_panel=ESTIMATE),
-    ],
+    gamma: Annotated[list[float], option("Discount factor in (0, 1]; several share the trajectories.", ESTIMATE)],
     policy: PolicyOption = None,
     **options: Any,
 ) -> Output:

@@ -1,9 +1,8 @@
 """Commands from functions: their parameters are those of a function of the library, with the texts declared there."""
 
-from __future__ import annotations
-
 import functools
 import inspect
+import json
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +13,15 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, is_type
 
 import typer
 
-from rido.cli.console import one_line_errors, parse_arguments, print_json, stdout_to_stderr
+from rido.cli.console import one_line_errors, parse_arguments, stdout_to_stderr
 from rido.core.options import COLLECT, ESTIMATE, Option, declared
 from rido.strategies.names import STRATEGIES, StrategyName
+
+
+def option(text: str, under: str | None = None, *names: str, **settings: Any) -> Any:
+    """Returns an option of a command with this help, listed under a heading."""
+    return typer.Option(*names, help=text, rich_help_panel=under, **settings)
+
 
 EnvArgument = Annotated[
     str,
@@ -26,25 +31,21 @@ EnvArgument = Annotated[
 ]
 PolicyOption = Annotated[
     str | None,
-    typer.Option(
-        help='An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (see --trust), '
+    option(
+        'An agent that comes with rido (rido:pendulum; "rido envs" lists them), an SB3 zip (see --trust), '
         'an agent\'s npz or ONNX file, hf:org/name on the Hugging Face hub, "random", or module:function.',
-        rich_help_panel=ESTIMATE,
+        ESTIMATE,
     ),
 ]
-GammaOption = Annotated[float, typer.Option(help="Discount factor in (0, 1].", rich_help_panel=ESTIMATE)]
+GammaOption = Annotated[float, option("Discount factor in (0, 1].", ESTIMATE)]
 JsonOption = Annotated[
-    bool, typer.Option("--json", help='Print one JSON object and nothing else; {"error": ...} for an error.')
+    bool, option('Print one JSON object and nothing else; {"error": ...} for an error.', None, "--json")
 ]
-_SETTINGS = typer.Option(
-    metavar="NAME=VALUE",
-    help="A setting of the strategy, such as unbiased=True or beta=2; may be repeated.",
-    rich_help_panel=COLLECT,
+_SETTINGS = option(
+    "A setting of the strategy, such as unbiased=True or beta=2; may be repeated.", COLLECT, metavar="NAME=VALUE"
 )
-_RAY = typer.Option(
-    metavar="ADDRESS", help="Collect on a Ray cluster; 'local' starts one here.", rich_help_panel=COLLECT
-)
-_ENVPOOL = typer.Option("--envpool", help="Collect with EnvPool.", rich_help_panel=COLLECT)
+_RAY = option("Collect on a Ray cluster; 'local' starts one here.", COLLECT, metavar="ADDRESS")
+_ENVPOOL = option("Collect with EnvPool.", COLLECT, "--envpool")
 _MORE: dict[str, dict[str, tuple[Any, Any]]] = {  # what further options of the command line stand for
     "strategy": {"strategy_kwarg": (Annotated[list[str] | None, _SETTINGS], None)},
     "simulator": {"ray": (Annotated[str | None, _RAY], None), "envpool": (Annotated[bool, _ENVPOOL], False)},
@@ -54,17 +55,11 @@ _LEFT_OUT = ("progress", "stop")  # of the library only
 
 @dataclass(frozen=True)
 class Output:
-    """What a command prints.
+    """What a command prints."""
 
-    Attributes:
-        content: with ``--json``.
-        show: without; a text, or what prints.
-        status: of the exit.
-    """
-
-    content: Mapping[str, Any]
-    show: str | Callable[[], None]
-    status: int = 0
+    content: Mapping[str, Any]  # with ``--json``
+    show: str | Callable[[], None]  # without; a text, or what prints
+    status: int = 0  # of the exit
 
 
 def command(
@@ -105,7 +100,7 @@ def command(
                 values = {name: _value(name, each, given) for name, each in options.items() if name not in own}
                 output = function(**taken, **values)
             if given["as_json"]:
-                print_json(output.content)
+                print(json.dumps(output.content, allow_nan=False))
             elif isinstance(output.show, str):
                 print(output.show)
             else:
@@ -127,7 +122,6 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
 
 
 def _on_command_line(name: str, hint: Any, option: Option) -> tuple[Any, Any]:
-    """Returns type and default of an option on the command line."""
     kind, default = _kind(hint), option.default
     flag, text = option.switch or ("", _first_sentence(option.text))
     flag, metavar = flag or f"--{name.replace('_', '-')}", None
@@ -172,7 +166,6 @@ def _first_sentence(text: str) -> str:
 
 
 def _value(name: str, declaration: tuple[Any, Option], given: Mapping[str, Any]) -> Any:
-    """Returns the value of an option from what the command line gave."""
     hint, option = declaration
     kind, value = _kind(hint), given[name]
     if kind is bool:
@@ -208,7 +201,6 @@ def chosen_simulator(name: str | None, ray: str | None, *, envpool: bool) -> Any
 
 
 def _stopped(given: Mapping[str, Any]) -> str:
-    """Returns what to say when a command is interrupted."""
     if "run" not in given:
         return "stopped"
     run = given["run"]

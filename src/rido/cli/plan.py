@@ -1,17 +1,14 @@
 """``rido plan``: a schedule without any simulation."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 
 from rido.cli.console import bars
-from rido.cli.options import Output, command
+from rido.cli.options import Output, command, option
 from rido.core import checks
 from rido.core.allocation import hoeffding_weights
 from rido.core.schedule import Schedule
@@ -20,17 +17,12 @@ from rido.record.arrays import read_array
 
 @command()
 def plan_command(
-    budget: Annotated[int, typer.Option(help="Transitions to spend.")],
-    horizon: Annotated[
-        int | None, typer.Option(help="Steps of a full trajectory (default: the number of weights).")
-    ] = None,
-    gamma: Annotated[float | None, typer.Option(help="Discount factor in (0, 1], for the robust schedule.")] = None,
-    strategy: Annotated[
-        Literal["uniform", "robust"], typer.Option(help="Which schedule, where no weights are given.")
-    ] = "robust",
+    budget: Annotated[int, option("Transitions to spend.")],
+    horizon: Annotated[int | None, option("Steps of a full trajectory (default: the number of weights).")] = None,
+    gamma: Annotated[float | None, option("Discount factor in (0, 1], for the robust schedule.")] = None,
+    strategy: Annotated[Literal["uniform", "robust"], option("Which schedule, where no weights are given.")] = "robust",
     weights: Annotated[
-        Path | None,
-        typer.Option(help="Plan the best schedule for these weights f_t: a json, npy or csv file, or a run file."),
+        Path | None, option("Plan the best schedule for these weights f_t: a json, npy or csv file, or a run file.")
     ] = None,
 ) -> Output:
     """Plan how many samples of each time step to collect, without any simulation."""
@@ -63,7 +55,6 @@ def plan_command(
 def _plan(
     budget: int, horizon: int | None, gamma: float | None, strategy: str, weights: Path | None
 ) -> tuple[str, Schedule, NDArray[np.float64] | None]:
-    """Returns the schedule's name, the schedule, and the weights by which to judge it."""
     budget = checks.integer("budget", budget, least=1, most=checks.MOST_TRANSITIONS)
     if weights is not None:
         measure = checks.finite_vector("weights", _read_weights(weights), length=horizon)

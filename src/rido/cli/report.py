@@ -1,19 +1,17 @@
 """``rido report``: a page about a recorded run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rido.cli.options import Output, command
+from rido.cli.options import Output, command, option
 
 
 @command()
 def report_command(
     run: Annotated[Path, typer.Argument(help="A file that rido evaluate --run or rido compare --run wrote.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.")] = Path("report.html"),
+    output: Annotated[Path, option("The HTML file to write.", None, "--output", "-o")] = Path("report.html"),
 ) -> Output:
     """Write a self-contained HTML page about a recorded run."""
     from rido.comparison.compare import read_comparison

@@ -1,14 +1,12 @@
 """``rido reproduce``: the paper's experiments, done again."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rido.cli.options import Output, command
+from rido.cli.options import Output, command, option
 
 
 @command(interrupted=lambda given: "stopped; the same command goes on where it was")
@@ -16,13 +14,10 @@ def reproduce_command(
     section: Annotated[
         str, typer.Argument(help="main, schedules, beta, batch, additional, theory, runtime, or all.")
     ] = "all",
-    runs: Annotated[int, typer.Option(min=10, help="Repetitions of every point; the paper had 1,000.")] = 100,
-    out: Annotated[Path, typer.Option(help="Folder for data, pictures and the page.")] = Path("reproduction"),
-    agents: Annotated[
-        str | None,
-        typer.Option(help='A folder of RL Baselines3 Zoo agents, or "hub" to download them.'),
-    ] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Processes to work in (default: one per core).")] = None,
+    runs: Annotated[int, option("Repetitions of every point; the paper had 1,000.", min=10)] = 100,
+    out: Annotated[Path, option("Folder for data, pictures and the page.")] = Path("reproduction"),
+    agents: Annotated[str | None, option('A folder of RL Baselines3 Zoo agents, or "hub" to download them.')] = None,
+    processes: Annotated[int | None, option("Processes to work in (default: one per core).", min=1)] = None,
 ) -> Output:
     """Reproduce the paper: every figure and table, and a verdict on each of its claims.
 

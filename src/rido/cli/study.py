@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from rido.cli.console import may_run_code, require_writable
-from rido.cli.options import EnvArgument, GammaOption, Output, PolicyOption, command
+from rido.cli.options import EnvArgument, GammaOption, Output, PolicyOption, command, option
 from rido.study import StrategyComparison, Study, study
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ def study_command(
     env: EnvArgument,
     gamma: GammaOption,
     policy: PolicyOption = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the comparison into this file (png, pdf, svg).")] = None,
+    plot: Annotated[Path | None, option("Draw the comparison into this file (png, pdf, svg).")] = None,
     **options: Any,
 ) -> Output:
     """Compare strategies by their errors in one environment.
@@ -52,7 +50,6 @@ def _show(found: Study) -> None:
 
 
 def _print_table(comparison: StrategyComparison) -> None:
-    """Prints the errors at one budget, the best strategy first."""
     from rich.console import Console
     from rich.table import Table
 
@@ -90,7 +87,6 @@ def _figure(path: Path) -> Figure:
 
 
 def _draw(comparisons: Sequence[StrategyComparison], figure: Figure, path: Path) -> None:
-    """Draws errors, and schedules at the largest budget."""
     from rido.plots import plot_comparison, plot_schedules
     from rido.plots.style import style
 

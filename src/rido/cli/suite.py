@@ -1,8 +1,5 @@
 """``rido suite``: several policies in several tasks, described in a file."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,29 +7,25 @@ from typing import Annotated, Any
 import typer
 
 from rido.cli.console import may_run_code
-from rido.cli.options import Output, command
+from rido.cli.options import Output, command, option
 from rido.core.options import COLLECT
 from rido.suite.suite import Suite, ray_simulator
-
-
-def _interrupted(given: Mapping[str, Any]) -> str:
-    return f"stopped; the same command resumes {_folder(given['file'], given['output'])}"
 
 
 def _folder(file: Path, output: Path | None) -> Path:
     return file.with_suffix("") if output is None else output
 
 
-@command(Suite.run, interrupted=_interrupted)
+@command(
+    Suite.run,
+    interrupted=lambda given: f"stopped; the same command resumes {_folder(given['file'], given['output'])}",
+)
 def suite_command(
     file: Annotated[Path, typer.Argument(help="A TOML file: budget, [tasks.NAME], [policies].")],
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Folder of run files and pages (default: FILE without its suffix)."),
+        Path | None, option("Folder of run files and pages (default: FILE without its suffix).", None, "--output", "-o")
     ] = None,
-    no_page: Annotated[
-        bool, typer.Option("--no-page", help="Write no leaderboard, only run files.", rich_help_panel=COLLECT)
-    ] = False,
+    no_page: Annotated[bool, option("Write no leaderboard, only run files.", COLLECT, "--no-page")] = False,
     **options: Any,
 ) -> Output:
     """Rank policies over several tasks with one budget, and write a leaderboard.

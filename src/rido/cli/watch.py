@@ -1,7 +1,5 @@
 """``rido watch``: a page that follows a run while it goes on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

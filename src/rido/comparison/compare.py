@@ -20,8 +20,7 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.source import EndedError, Live, Recorded, Resumed, Said, Source, Wanted, collect
 from rido.policies.files import named_policies
 from rido.record.database import RunFileError
-from rido.record.header import ComparisonHeader
-from rido.record.records import Piece
+from rido.record.header import ComparisonHeader, Piece
 from rido.record.runfile import RunFile
 from rido.simulators import factory
 from rido.simulators.base import refuse_components, refuse_memory
@@ -29,9 +28,7 @@ from rido.simulators.lineup import Lineup
 from rido.simulators.options import Options
 from rido.simulators.sobol import check_seeds, refuse_without_points
 
-DECIDE = "What to decide"
-"""Heading of the options of a decision."""
-
+DECIDE = "What to decide"  # heading of the options of a decision
 _SETTINGS = ("horizon", "budget", "gamma", "confidence", "tolerance", "starts")  # of a race, in a run file
 
 
@@ -126,7 +123,6 @@ def compare(
 
 
 def _open_sources(race: Race, lineup: Lineup, entropy: int, record: RunFile | None) -> dict[str, Source]:
-    """Returns where the trajectories of each policy come from."""
     pieces = deque(record.pieces() if record is not None else ())
     fresh, sources = not pieces, dict[str, Source]()
     for name in race.names:

@@ -10,32 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 from rido.comparison.paired import Rewards
 from rido.core import checks
-from rido.core.digits import plain, with_interval
+from rido.core.digits import entries, with_interval
 from rido.core.estimate import Estimate, unseen_share
 from rido.core.proportions import TwoValuedEstimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LEAST_PAIRS = 8
-"""Pairs, or degrees of freedom and one, before a difference may decide anything."""
+LEAST_PAIRS = 8  # pairs, or degrees of freedom and one, before a difference may decide anything
 _FEW = 60  # pairs from which on bounds no longer allow for unseen starts: they have shown what happens on 1 in 20
 _NO_GAIN = 1.1  # pairing gains nothing where the variance of a difference falls by less than this factor
 
 
 @dataclass(frozen=True)
 class Exit:
-    """When a policy was eliminated from a race.
+    """When a policy was eliminated from a race."""
 
-    Attributes:
-        transitions: of all policies by then.
-        round: the round after which it was eliminated, from 1.
-        leader: the policy that it was found to be worse than.
-    """
-
-    transitions: int
-    round: int
-    leader: str
+    transitions: int  # of all policies by then
+    round: int  # the round after which it was eliminated, from 1
+    leader: str  # the policy that it was found to be worse than
 
 
 @dataclass(frozen=True)
@@ -172,7 +165,6 @@ class Comparison:
         return f"in all {pairs:,} pairs: {confident} at most {share:.2g}% of the starts tell them apart"
 
     def _undecided(self) -> str:
-        """Returns what is missing for a decision, in words."""
         leader, rival = self.ranking[:2]
         pairs, known = _pairs(self.difference(leader, rival)), math.isfinite(self.needed)
         needed = f"deciding takes about {self.needed:,.3g} {self.rewards.unit}"
@@ -229,29 +221,33 @@ class Comparison:
                 row["behind_low"], row["behind_high"] = self.bounds(leader, name)
                 row["pairing_gain"] = self.pairing_gain(leader, name)
             policies.append(row)
-        found: dict[str, Any] = plain(
-            {
-                "best": self.best,
-                "decided": self.decided,
-                "ranking": self.ranking,
-                "policies": policies,
-                "confidence": self.confidence,
-                "tolerance": self.tolerance,
-                "transitions": self.transitions,
-                "trajectories": self.trajectories,
-                "budget": self.budget,
-                "needed": self.needed,
-                "environment": self.environment,
-                "horizon": self.rewards.horizon,
-                "gamma": self.rewards.gamma,
-                "seed": self.seed,
-                "reproducible": self.reproducible,
-                "seconds": self.seconds,
-                "warnings": self.warnings,
-                "remarks": self.remarks,
-            }
+        return entries(
+            self,
+            without=("exits", "level", "notes"),
+            decided=self.decided,
+            policies=policies,
+            transitions=self.transitions,
+            trajectories=self.trajectories,
+            needed=self.needed,
+            horizon=self.rewards.horizon,
+            gamma=self.rewards.gamma,
+            warnings=self.warnings,
         )
-        return found
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Returns the names of columns, and a row of texts for each policy, the best first."""
+        rows: list[tuple[str, ...]] = [("policy", "value", "behind the best", self.rewards.unit, "eliminated at")]
+        for row in self.to_dict()["policies"]:
+            rows.append(
+                (
+                    " ".join(row["name"].split()),
+                    with_interval(row["value"], row["interval_low"], row["interval_high"]),
+                    with_interval(row["behind"], row["behind_low"], row["behind_high"]) if "behind" in row else "",
+                    f"{row['transitions']:,}",
+                    "" if row["eliminated_at"] is None else f"{row['eliminated_at']:,}",
+                )
+            )
+        return rows
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draws the interval of each policy; needs matplotlib."""
@@ -290,5 +286,4 @@ def enough(difference: Estimate) -> bool:
 
 
 def _pairs(estimate: Estimate) -> int:
-    """Returns the full-length trajectories behind an estimate."""
     return int(estimate.schedule.counts[-1])

@@ -1,7 +1,5 @@
 """Gate: does a candidate pass against a baseline? A decision that continuous integration can act on."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -15,12 +13,7 @@ Outcome = Literal["pass", "fail", "undecided"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate decided.
-
-    Attributes:
-        outcome: "pass", "fail" or "undecided".
-        why: the reason, in one line.
-    """
+    """What a gate decided, and the reason in one line."""
 
     outcome: Outcome
     why: str

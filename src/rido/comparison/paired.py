@@ -1,7 +1,5 @@
 """Rewards of several policies, from which a comparison is computed: paired by common seeds and lengths."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -18,19 +16,12 @@ from rido.strategies.division import Division
 
 
 class Rewards(Protocol):
-    """What a comparison is computed from: rewards of several policies.
+    """What a comparison is computed from: rewards of several policies."""
 
-    Attributes:
-        horizon: number of time steps.
-        gamma: discount factor.
-        unit: what the budget is counted in.
-        rounds: how often the policies were looked at.
-    """
-
-    horizon: int
-    gamma: float
-    unit: str
-    rounds: int
+    horizon: int  # number of time steps
+    gamma: float  # discount factor
+    unit: str  # what the budget is counted in
+    rounds: int  # how often the policies were looked at
 
     @property
     def transitions(self) -> int:
@@ -60,14 +51,7 @@ class Rewards(Protocol):
 
 
 class PairedRewards:
-    """Rewards of several policies on the same seeds and lengths.
-
-    Args:
-        names: of the policies.
-        horizon: number of time steps.
-        gamma: discount factor.
-        division: how trajectories are divided into groups (see :mod:`rido.strategies.division`).
-    """
+    """Rewards of several policies on the same seeds and lengths, by the groups of a division."""
 
     unit = "transitions"
 
@@ -104,11 +88,9 @@ class PairedRewards:
 
     @property
     def transitions(self) -> int:
-        """Transitions of all policies."""
         return sum(self._transitions.values())
 
     def transitions_of(self, name: str) -> int:
-        """Returns the transitions of one policy."""
         return self._transitions[name]
 
     def moments(self, signal: Mapping[str, float]) -> list[RewardMoments]:
@@ -128,11 +110,9 @@ class PairedRewards:
             return float(np.mean([team.means @ team.discounts for team in usable]))
 
     def estimate(self, name: str) -> Estimate:
-        """Estimates the return of a policy."""
         return self._estimate({name: 1.0})
 
     def difference(self, name: str, other: str) -> Estimate:
-        """Estimates J(name) - J(other)."""
         return self._estimate({name: 1.0, other: -1.0})
 
     def _estimate(self, signal: Mapping[str, float]) -> Estimate:
@@ -142,7 +122,6 @@ class PairedRewards:
         return self._estimates[key]
 
     def gain(self, name: str, other: str) -> float:
-        """Returns how many times larger the variance of a difference would be without common seeds; NaN if unknown."""
         alone = (
             self._division.estimate(self.moments(signal))
             for signal in ({name: 1.0, other: 0.0}, {name: 0.0, other: 1.0})
@@ -152,12 +131,10 @@ class PairedRewards:
         return (separate / paired) ** 2 if paired > 0 and math.isfinite(separate) else math.nan
 
     def describe(self, name: str, other: str) -> str:
-        """Returns what was collected."""
         return (
             f"{self.transitions:,} transitions in {self.trajectories:,} trajectories of up to {self.horizon} steps, "
             f"gamma {self.gamma:g}"
         )
 
     def doubts(self, name: str, other: str) -> tuple[str, ...]:
-        """Returns reasons to doubt the interval of a difference."""
         return interval_warnings(self.difference(name, other))

@@ -23,10 +23,8 @@ from rido.strategies.division import Division
 from rido.strategies.planning import learn
 from rido.strategies.settings import AdaptiveSettings
 
-PILOT = 5
-"""Trajectories of the first round."""
-GROWTH = 0.2
-"""Transitions of a round, as a share of those spent before it: small differences want many looks."""
+PILOT = 5  # trajectories of the first round
+GROWTH = 0.2  # transitions of a round, as a share of those spent before it: small differences want many looks
 _LOCKSTEP_GROWTH = 1.0  # the same on a device in lockstep, where a round takes long however small it is
 _LOCKSTEP_PILOT = 0.125  # largest share of the budget for a pilot that is as wide as such a device
 _CAUTIOUS = AdaptiveSettings(least_gain=0.05)  # with 0.01 one pair of agents in results/races.md takes 4% more
@@ -146,7 +144,6 @@ class Race:
         return self.racing, self._asked
 
     def _plan(self, left: int) -> Schedule | None:
-        """Returns the next trajectories of each policy, which may take this many transitions."""
         width = self.lockstep // len(self._racing)
         if not self._hardest:
             wide = min(width, int(_LOCKSTEP_PILOT * left / self.horizon))

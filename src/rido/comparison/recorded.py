@@ -94,9 +94,6 @@ class RecordedRewards:
 
     The return of an episode is a reward process of one step.
 
-    Args:
-        recorded: returns of each policy.
-
     Attributes:
         notes: what was done to the episodes before they were compared.
     """
@@ -123,20 +120,14 @@ class RecordedRewards:
 
     @property
     def transitions(self) -> int:
-        """Episodes of all policies."""
         return sum(self._episodes.values())
 
-    @property
-    def trajectories(self) -> int:
-        """Episodes of all policies."""
-        return self.transitions
+    trajectories = transitions
 
     def transitions_of(self, name: str) -> int:
-        """Returns the episodes of one policy."""
         return self._episodes[name]
 
     def estimate(self, name: str) -> Estimate:
-        """Estimates the return of a policy."""
         returns = self._returns[name]
         found = _estimate(returns)
         if self._outcomes is None:
@@ -159,7 +150,6 @@ class RecordedRewards:
         return (math.hypot(*(_estimate(returns).standard_error for returns in pairs)) / paired) ** 2
 
     def describe(self, name: str, other: str) -> str:
-        """Returns what the difference of two policies rests on."""
         pairs = self._pairs(name, other)
         if pairs is not None:
             told = f"{pairs[0].size:,} pairs with the same seed"

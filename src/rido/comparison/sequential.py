@@ -1,7 +1,5 @@
 """Repeated looks at growing data: how much of the error probability each look may spend."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Recorded returns of episodes: reading the files in which other tools keep them. No file can run code."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -35,17 +33,11 @@ class ResultsError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class RecordedReturns:
-    """Returns of the episodes of one policy.
+    """Returns of the episodes of one policy."""
 
-    Attributes:
-        returns: one for each episode.
-        seeds: of each episode, or whatever else says which episode of another policy is its pair; None if not known.
-        success: whether the file says that returns are 1 for a success and 0 for a failure.
-    """
-
-    returns: NDArray[np.float64]
-    seeds: tuple[str, ...] | None = None
-    success: bool = False
+    returns: NDArray[np.float64]  # one for each episode
+    seeds: tuple[str, ...] | None = None  # or whatever else says which episode of another policy is its pair
+    success: bool = False  # whether the file says that returns are 1 for a success and 0 for a failure
 
 
 def read_returns(path: str | Path) -> RecordedReturns:
@@ -116,7 +108,7 @@ def _read_csv(text: str) -> RecordedReturns:
     if column not in _RETURNS and len(names) > 1:
         expected = f"a column named {' or '.join(_RETURNS)}"
         raise ResultsError(f"line {rows[0][0]}: expected {expected}, got {', '.join(names)}")
-    if column in _RETURNS or not _is_number(column):
+    if column in _RETURNS or np.isnan(_number(column)):
         rows = rows[1:]
     for line, row in rows:
         if len(row) != len(names):
@@ -147,7 +139,6 @@ def _read_eval_info(found: dict[str, Any]) -> RecordedReturns:
 
 
 def _read_evaluations(content: bytes) -> RecordedReturns:
-    """Reads the last row of the array "results"."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entry = archive.getinfo("results.npy")
@@ -167,7 +158,6 @@ def _read_evaluations(content: bytes) -> RecordedReturns:
 
 
 def _from_objects(episodes: Sequence[Any], names: Sequence[str]) -> RecordedReturns:
-    """Reads objects, each with one of these keys and perhaps a seed."""
     if not episodes:
         raise ResultsError(f"{_FORMATS}, got an empty list")
     keys = episodes[0] if isinstance(episodes[0], dict) else {}
@@ -183,14 +173,7 @@ def _from_objects(episodes: Sequence[Any], names: Sequence[str]) -> RecordedRetu
 def _returns(
     entries: Sequence[Any], seeds: Sequence[Any] | None = None, places: Iterable[str] = (), *, success: bool = False
 ) -> RecordedReturns:
-    """Checks what was read.
-
-    Args:
-        entries: the returns, as numbers, booleans or text.
-        seeds: of each.
-        places: of each, for errors; "episode 7:" if not given.
-        success: whether only 0 and 1 are returns.
-    """
+    """Checks what was read; ``places`` name the entries in errors, and only 0 and 1 are successes."""
     where = list(places) or [f"episode {number}:" for number in range(len(entries))]
     numbers = np.empty(len(entries))
     for index, entry in enumerate(entries):
@@ -214,10 +197,6 @@ def _number(entry: Any) -> float:
         return float(entry) if isinstance(entry, (int, float, str)) else np.nan
     except (ValueError, OverflowError):
         return np.nan
-
-
-def _is_number(text: str) -> bool:
-    return not np.isnan(_number(text))
 
 
 def _label(seed: Any) -> str:

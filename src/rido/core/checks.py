@@ -5,6 +5,7 @@ import inspect
 import operator
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -15,17 +16,10 @@ R = TypeVar("R")
 Rule = Callable[[str, Any], Any]
 """Takes the name of an argument and its value; returns the value converted, or raises a ValueError."""
 
-MOST_TRANSITIONS = 10**15
-"""Transitions of a budget at most. Beyond 2^53, 9e15, counts are not exact in floats."""
-
-MOST_STEPS = 10**8
-"""Steps of a horizon at most: schedules have a count for each."""
-
-LARGEST = 1e100
-"""Rewards are below this in size, so that squares of returns are within float64."""
-
-LARGEST_RETURN = LARGEST * MOST_STEPS
-"""Values of critics are below this in size."""
+MOST_TRANSITIONS = 10**15  # transitions of a budget at most. Beyond 2^53, 9e15, counts are not exact in floats
+MOST_STEPS = 10**8  # steps of a horizon at most: schedules have a count for each
+LARGEST = 1e100  # rewards are below this in size, so that squares of returns are within float64
+LARGEST_RETURN = LARGEST * MOST_STEPS  # values of critics are below this in size
 
 
 def checked(**special: Rule | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -129,8 +123,23 @@ name_or_function: Callable[[str, Any], Any] = _rule(
     "a name or a function", lambda value: value if isinstance(value, str) or callable(value) else None
 )
 path: Callable[[str, Any], Any] = _rule(
-    "a path", lambda value: value if isinstance(os.fspath(value), str) and b"\0" not in os.fsencode(value) else None
+    "a path",
+    lambda value: value if (name := os.fspath(value)).splitlines() in ([], [name]) and "\0" not in name else None,
 )
+
+
+def made_folder(name: str, value: str | Path) -> Path:
+    """Returns a folder, which is made if it is not there."""
+    folder = Path(value)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"{name} must be a folder that can be made, got {shown(str(folder))}: {error.strerror}"
+        ) from error
+    return folder
+
+
 keywords: Callable[[str, Any], dict[str, Any]] = _rule(
     "a dictionary of arguments by name",
     lambda value: dict(value) if isinstance(value, Mapping) and all(isinstance(key, str) for key in value) else None,
@@ -249,7 +258,7 @@ def _integers(least: int, most: int | None = None) -> Rule:
 
 _FLAGS = (bool, "bool", bool | None, "bool | None")  # annotations of what must be True or False
 _MOST_AT_ONCE = 10**6  # environments, processes and actors: more than any machine has
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, Rule] = {  # what an argument must be, by its name
     "horizon": _integers(1, MOST_STEPS),
     "budget": _integers(1, MOST_TRANSITIONS),
     "gamma": discount,
@@ -269,4 +278,3 @@ _RULES: dict[str, Rule] = {
     "simulator": name_or_function,
     "plan_for": text,
 }
-"""What an argument must be, by its name."""

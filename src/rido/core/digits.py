@@ -1,6 +1,8 @@
 """Digits: an estimate and its interval, printed to the digits that the error allows; numbers as JSON has them."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import fields
 from decimal import Decimal
 from typing import Any
 
@@ -45,6 +47,18 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
         return f"{value:.6g} (no interval yet)"
     shown = to_digits(value, -math.inf if low is None else low, math.inf if high is None else high)
     return f"{shown[0]} [{shown[1]}, {shown[2]}]"
+
+
+def entries(thing: Any, *, without: Sequence[str] = (), **more: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass that its repr shows, except some, and further entries, as :func:`plain` does.
+
+    Args:
+        thing: the object.
+        without: names of fields to leave out.
+        **more: what comes in addition.
+    """
+    shown = (each.name for each in fields(thing) if each.repr and each.name not in without)
+    return {name: plain(part) for name, part in {**{name: getattr(thing, name) for name in shown}, **more}.items()}
 
 
 def plain(entry: Any) -> Any:

@@ -1,7 +1,5 @@
 """Extras: the line that installs a package which is missing."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module, metadata
 from pathlib import Path
@@ -25,11 +23,7 @@ _INSTALL = {  # by the name under which it is imported
     "stable_baselines3": '"rido[sb3]"',
     "torch": '"rido[sb3]"',
 }
-_ENVIRONMENTS = {
-    "ALE/": "ale_py",
-    "BabyAI-": "minigrid",
-    "MiniGrid-": "minigrid",
-}  # by how ids begin
+_ENVIRONMENTS = {"ALE/": "ale_py", "BabyAI-": "minigrid", "MiniGrid-": "minigrid"}  # by how ids begin
 
 
 def missing_package(error: Exception) -> str:

@@ -1,7 +1,5 @@
 """An interval that holds for any rewards within a known range, however the schedules were chosen."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

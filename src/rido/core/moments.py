@@ -16,23 +16,14 @@ Covariance = Literal["paired", "paper"]
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """Sums over the contributions x_i of trajectories to the error of an estimate.
+    """Sums over the contributions x_i of trajectories to the error of an estimate."""
 
-    Attributes:
-        unit: of the sums: a power of two, see :func:`rido.core.allocation.unit_of`.
-        squares: sum of (x_i / unit)^2 over the trajectories of each planned length 0, ..., horizon.
-        trajectories: number of trajectories of each planned length.
-        cubes: sum of (x_i / unit)^3; NaN where it is not known.
-        fourths: sum of (x_i / unit)^4; NaN where it is not known.
-        largest: the x_i that is largest in size; 0 where it is not known.
-    """
-
-    unit: float
-    squares: Array
-    trajectories: NDArray[np.int64]
-    cubes: float
-    fourths: float
-    largest: float
+    unit: float  # of the sums: a power of two, see :func:`rido.core.allocation.unit_of`
+    squares: Array  # sum of (x_i / unit)^2 over the trajectories of each planned length 0, ..., horizon
+    trajectories: NDArray[np.int64]  # number of trajectories of each planned length
+    cubes: float  # sum of (x_i / unit)^3; NaN where it is not known
+    fourths: float  # sum of (x_i / unit)^4; NaN where it is not known
+    largest: float  # the x_i that is largest in size; 0 where it is not known
 
     def __add__(self, other: "Contributions") -> "Contributions":
         unit = max(self.unit, other.unit)

@@ -4,8 +4,6 @@ A room declares options as the keys of a ``TypedDict``, whose docstring has thei
 ``**options``; its signature, its docstring and its command are made from the declarations.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect
@@ -21,9 +19,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-REQUIRED = inspect.Parameter.empty
-"""Default of an option that must be given."""
-
+REQUIRED = inspect.Parameter.empty  # default of an option that must be given
 ESTIMATE, SPEND, COLLECT = "What to estimate", "How much to spend", "How to collect"
 """Headings of options, in the order in which they are listed."""
 
@@ -33,27 +29,16 @@ _ARGUMENTS = re.compile(r"\nArgs:\n((?: {4}.*\n|\n)*)")  # of a docstring
 
 @dataclass(frozen=True)
 class Option:
-    """What is declared of an option beside its type and its text.
+    """What is declared of an option beside its type and its text."""
 
-    Attributes:
-        default: its value if it is not given; ``REQUIRED`` if it must be.
-        heading: under which it is listed.
-        rule: checks and converts a value, given the option's name; that of :mod:`rido.core.checks` if not given.
-        switch: name and help on the command line, where these are not its own name and its text's first sentence.
-        refused: what to do instead, by the circumstances under which it must keep its default.
-        noted: whether a run file notes it, because it decides on the rewards.
-        passed: whether simulators get it "always", where it has "changed" from its default, or "never".
-        text: what it means.
-    """
-
-    default: Any
-    heading: str = COLLECT
-    rule: checks.Rule | None = None
-    switch: tuple[str, str] | None = None
-    refused: Mapping[str, str] = field(default_factory=dict)
-    noted: bool = False
-    passed: Literal["always", "changed", "never"] = "never"
-    text: str = ""
+    default: Any  # its value if it is not given; ``REQUIRED`` if it must be
+    heading: str = COLLECT  # under which it is listed
+    rule: checks.Rule | None = None  # takes name and value; that of :mod:`rido.core.checks` if not given
+    switch: tuple[str, str] | None = None  # name and help on the command line, if not its own name and first sentence
+    refused: Mapping[str, str] = field(default_factory=dict)  # what to do instead, by the circumstances that refuse it
+    noted: bool = False  # whether a run file notes it, because it decides on the rewards
+    passed: Literal["always", "changed", "never"] = "never"  # whether simulators get it, or where it has changed
+    text: str = ""  # what it means
 
 
 def declares(kind: type[T]) -> type[T]:

@@ -1,7 +1,5 @@
 """Rates: intervals of a success rate, and of the difference of two, that hold for any number of trials."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -92,9 +92,6 @@ class RewardMoments(Moments):
             parts: trajectories that were told in the same order and with the same lengths; some may have only the
                 first ones, and the signal has those that all have.
             factors: of each part.
-
-        Returns:
-            The moments. A step costs what it does in the mean over the parts.
         """
         made = cls(parts[0].horizon, gamma=parts[0].gamma)
         for bit in sorted(set.intersection(*(set(part._rows) for part in parts))):

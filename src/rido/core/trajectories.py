@@ -118,6 +118,8 @@ class Trajectories:
 
     def select(self, rows: NDArray[np.bool_]) -> "Trajectories":
         """Returns the trajectories for which ``rows`` is true."""
+        if not isinstance(rows, np.ndarray):
+            checks.numbers("rows", rows)
         rows = np.asarray(rows)
         if rows.dtype != bool or rows.shape != self.lengths.shape:
             raise ValueError(f"rows must be {len(self)} times True or False, got {checks.shown(rows)}")

@@ -1,24 +1,21 @@
 """Collector: gets rounds of trajectories and resets from a source, and keeps count of what they took."""
 
-from __future__ import annotations
-
 import time
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rido.core.schedule import Schedule
 from rido.core.summaries import Summary
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.components import Components
 from rido.evaluation.progress import Progress
-from rido.evaluation.source import RESET_REPLICATES, Live, Resumed, Source, Wanted, collect
+from rido.evaluation.source import RESET_REPLICATES, Counts, Floats, Live, Resumed, Source, Wanted, collect
 from rido.predictors.base import Critic
 from rido.predictors.features import FeatureExtractor, Sample
 from rido.predictors.learning import Learner
-from rido.record.records import Piece
+from rido.record.header import Piece
 from rido.simulators.base import NO_TRAJECTORIES
 from rido.simulators.requests import check_rewards
 from rido.simulators.sobol import means_of_replicates
@@ -28,65 +25,34 @@ _MOST_SOBOL_RESETS = 1 << 14  # resets from Sobol points at most, whose error is
 _FEWEST_RESETS = 32  # resets at least, also where all first observations seem to be alike
 
 
+@dataclass
 class Collector:
-    """Collects rounds of trajectories, and resets.
+    """Collects rounds of trajectories, and resets."""
 
-    Args:
-        source: where they come from.
-        bar: shows the progress.
-        reward_range: lowest and highest possible reward; another one is an error.
-        components: what is estimated of rewards with several components or discounts.
+    source: Source  # where trajectories come from
+    bar: Progress
+    reward_range: tuple[float, float] | None  # another reward is an error
+    components: Components | None
+    round: int = 0  # number of the present round
+    critic: Critic | None = None  # the control variate of what is collected from now on
+    trajectories: int = 0  # that were collected
+    transitions: int = 0  # that they took
+    seconds: float = 0.0  # that collecting took, recorded pieces included
+    latest: tuple[int, float] = (0, 0.0)  # transitions and seconds of the last round
+    resets: int = 0
+    reset_seconds: float = 0.0  # that they took, recorded ones included
+    busy_seconds: float = 0.0  # that all of it took in this process
+    _starts: list[Floats] = field(default_factory=list)
+    _reset_starts: Floats | None = None
 
-    Attributes:
-        source: where trajectories come from.
-        round: number of the present round.
-        critic: the control variate of what is collected from now on; None for plain rewards.
-        trajectories: trajectories collected.
-        transitions: transitions that they took.
-        seconds: time that collecting took, recorded pieces included.
-        latest: transitions and seconds of the last round.
-        resets: resets so far.
-        reset_seconds: time that resets took, recorded ones included.
-        busy_seconds: time that all of it took in this process.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        *,
-        bar: Progress,
-        reward_range: tuple[float, float] | None = None,
-        components: Components | None = None,
-    ) -> None:
-        self.source = source
-        self._bar = bar
-        self._reward_range = reward_range
-        self._components = components
-        self.critic: Critic | None = None
-        self._starts: list[NDArray[np.float64]] = []
-        self._reset_starts: NDArray[np.float64] | None = None
-        self.round = self.trajectories = self.transitions = self.resets = 0
-        self.seconds = self.reset_seconds = self.busy_seconds = 0.0
-        self.latest = (0, 0.0)
-
-    def collect(
-        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], *, room: int
-    ) -> tuple[Trajectories, Trajectories | None]:
-        """Returns trajectories of these lengths, and their signal if there is a critic.
-
-        Args:
-            lengths: of the trajectories.
-            groups: the replicate that each of them belongs to, where starts are Sobol points.
-            room: transitions that they may take; those that it does not pay for are left out.
-        """
+    def collect(self, lengths: Counts, groups: Counts, *, room: int) -> tuple[Trajectories, Trajectories | None]:
+        """Returns trajectories, and their signal if there is a critic; arguments as in :class:`Wanted`."""
         rewards, pieces = self._pieces(lengths, groups, room)
         self._starts += [piece.starts for piece in pieces if piece.starts is not None]
         signals = [piece.signal for piece in pieces if piece.signal is not None]
         return rewards, concatenate(signals) if signals else None
 
-    def observe(
-        self, lengths: NDArray[np.int64], groups: NDArray[np.int64], extractor: FeatureExtractor, *, room: int
-    ) -> Sample:
+    def observe(self, lengths: Counts, groups: Counts, extractor: FeatureExtractor, *, room: int) -> Sample:
         """Returns trajectories of these lengths with the features that critics learn from."""
         rewards, pieces = self._pieces(lengths, groups, room, extractor)
         features = np.concatenate([piece.features for piece in pieces if piece.features is not None])
@@ -98,30 +64,20 @@ class Collector:
         )
 
     def summarise(self, schedule: Schedule, total: int) -> tuple[Summary, Summary | None]:
-        """Collects a schedule; returns sums over its rewards, and over their signal if there is a critic.
-
-        Args:
-            schedule: what to collect.
-            total: transitions that all such schedules may take.
-        """
+        """Collects a schedule; returns sums over its rewards, and over their signal if there is a critic."""
         assert isinstance(self.source, Live)
         started = time.perf_counter()
         found = self.source.summarise(schedule, self.trajectories, self.critic, total)
         if found.starts is not None:
             self._starts.append(found.starts)
         seconds = time.perf_counter() - started
-        self._bar.advance(found.rewards.transitions)
+        self.bar.advance(found.rewards.transitions)
         self._count(schedule.trajectories, found.rewards.transitions, seconds)
         self.busy_seconds += seconds
         return found.rewards, found.signal
 
     def begin_learning(self, extractor: FeatureExtractor, *, resets: int) -> float:
-        """Notes what critics will learn from; returns the independent starts that their expectation will come from.
-
-        Args:
-            extractor: makes the features.
-            resets: the most that there will be.
-        """
+        """Notes what critics will learn from; returns the independent starts that their expectation will come from."""
         decide, agent = self.source.decide, extractor.agent
         if agent is not None:
             decide("agent discount", lambda: agent.discount)
@@ -137,7 +93,7 @@ class Collector:
             self.source.check_same("fitted critic", learner.starts[:32].tolist())
 
     @property
-    def starts(self) -> NDArray[np.float64]:
+    def starts(self) -> Floats:
         """The critic's values of first observations: of resets, or of the trajectories while there are none.
 
         Of resets from Sobol points they are the means of the replicates.
@@ -150,12 +106,8 @@ class Collector:
         """Resets until resets are a small share of the variance.
 
         How many are taken is decided by the values of the trajectories' own first observations, not by those of
-        the resets: so the mean of these is not biased.
-
-        Args:
-            error: standard error of everything else.
-            share: of the variance, that the resets may have.
-            most: resets at most, at least 2.
+        the resets: so the mean of these is not biased. There are at most ``most``, and at least 2. Everything else has
+        the standard error ``error``.
         """
         count, replicates = self.source.decide("resets", lambda: self._reset_count(error, share, most))
         assert self.critic is not None
@@ -180,23 +132,21 @@ class Collector:
         return min(count, _MOST_SOBOL_RESETS) // RESET_REPLICATES * RESET_REPLICATES, RESET_REPLICATES
 
     def _pieces(
-        self,
-        lengths: NDArray[np.int64],
-        groups: NDArray[np.int64],
-        room: int,
-        extractor: FeatureExtractor | None = None,
+        self, lengths: Counts, groups: Counts, room: int, extractor: FeatureExtractor | None = None
     ) -> tuple[Trajectories, list[Piece]]:
         """Returns trajectories, and what else their pieces hold."""
-        started, edges, joined = time.perf_counter(), self._reward_range, _Joined(int(lengths.sum()))
+        started, pieces = time.perf_counter(), list[Piece]()
         wanted = Wanted(self.round, self.trajectories, lengths, groups, self.critic, extractor, room)
-        check = None if edges is None else partial(check_rewards, reward_range=edges)
-        pieces = []
-        for piece in collect(self.source, wanted, self._bar, check=check):
-            batch = piece.trajectories
-            joined.add(batch if self._components is None else self._components.columns(batch))
-            pieces.append(replace(piece, trajectories=NO_TRAJECTORIES))
+
+        def batches() -> Iterator[Trajectories]:
+            for piece in collect(self.source, wanted, self.bar):
+                if self.reward_range is not None:
+                    check_rewards(piece.trajectories, reward_range=self.reward_range)
+                pieces.append(replace(piece, trajectories=NO_TRAJECTORIES))
+                yield piece.trajectories if self.components is None else self.components.columns(piece.trajectories)
+
+        rewards = _joined(batches(), int(lengths.sum()))
         self.busy_seconds += time.perf_counter() - started
-        rewards = joined.trajectories()
         self._count(len(rewards), rewards.transitions, sum(piece.seconds for piece in pieces))
         return rewards, pieces
 
@@ -208,30 +158,16 @@ class Collector:
         self.seconds += seconds
 
 
-class _Joined:
-    """Trajectories whose pieces are copied to their place when they come, so that no reward is kept twice.
-
-    Args:
-        size: rewards of all of them.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size, self._filled = size, 0
-        self._flat: NDArray[np.float64] = np.zeros(0)
-        self._shapes: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-
-    def add(self, batch: Trajectories) -> None:
-        """Takes in the next ones."""
-        end = self._filled + len(batch.flat)
-        if not self._filled:
-            whole = end == self._size
-            self._flat = batch.flat if whole else np.empty((self._size, *batch.flat.shape[1:]), batch.flat.dtype)
-        if self._flat is not batch.flat:
-            self._flat[self._filled : end] = batch.flat
-        self._filled = end
-        self._shapes.append((batch.lengths, batch.steps))
-
-    def trajectories(self) -> Trajectories:
-        """Returns all of them."""
-        lengths, steps = (np.concatenate(parts) for parts in zip(*self._shapes, strict=True))
-        return Trajectories.of_checked(self._flat[: self._filled], lengths, steps)
+def _joined(batches: Iterable[Trajectories], size: int) -> Trajectories:
+    """Returns trajectories of this many rewards, each copied to its place when it comes, so that none is kept twice."""
+    flat, filled, shapes = np.zeros(0), 0, []
+    for batch in batches:
+        end = filled + len(batch.flat)
+        if not filled:
+            flat = batch.flat if end == size else np.empty((size, *batch.flat.shape[1:]), batch.flat.dtype)
+        if flat is not batch.flat:
+            flat[filled:end] = batch.flat
+        filled = end
+        shapes.append((batch.lengths, batch.steps))
+    lengths, steps = (np.concatenate(parts) for parts in zip(*shapes, strict=True))
+    return Trajectories.of_checked(flat[:filled], lengths, steps)

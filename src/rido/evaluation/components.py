@@ -5,9 +5,6 @@ the same trajectories. The strategy runs with the largest discount g. Column j w
 by ``(gamma_j / g)^t``, so that the strategy's discounting by ``g^t`` makes it ``gamma_j^t``.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,13 +12,10 @@ from typing import Any
 import numpy as np
 
 from rido.core import checks
-from rido.core.allocation import Array, discount_factors
+from rido.core.allocation import discount_factors
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
-from rido.core.moments import Moments
-from rido.core.reward_moments import RewardMoments
 from rido.core.trajectories import Trajectories, positions
-from rido.evaluation.returns import Returns
 from rido.record.header import EvaluationHeader
 from rido.simulators.components import ALL, REWARD, check_names
 from rido.strategies import Strategy
@@ -29,21 +23,16 @@ from rido.strategies import Strategy
 
 def check_gammas(gamma: Any) -> tuple[float, ...]:
     """Returns one or several discount factors, if they are in (0, 1] and different."""
-    several = isinstance(gamma, (Sequence, np.ndarray)) and not isinstance(gamma, str) and np.ndim(gamma) > 0
+    several = isinstance(gamma, (list, tuple)) or (isinstance(gamma, np.ndarray) and gamma.ndim > 0)
     found = tuple(checks.discount("gamma", one) for one in (gamma if several else (gamma,)))
     if not found or len(set(found)) < len(found):
-        raise ValueError(f"gamma must be a discount factor or several different ones, got {gamma!r}")
+        raise ValueError(f"gamma must be a discount factor or several different ones, got {checks.shown(gamma)}")
     return found
 
 
 @dataclass(frozen=True)
 class Components:
     """What is estimated from the same trajectories.
-
-    Args:
-        names: of the components of rewards.
-        gammas: discount factors.
-        plan_for: "all", or the label of the one whose error the schedule is to make small, which leads too.
 
     Example:
         >>> found = Components(("reward", "cost"), (0.9, 1.0))
@@ -53,18 +42,18 @@ class Components:
         'reward, gamma 1'
     """
 
-    names: tuple[str, ...]
-    gammas: tuple[float, ...]
-    plan_for: str = ALL
+    names: tuple[str, ...]  # of the components of rewards
+    gammas: tuple[float, ...]  # discount factors
+    plan_for: str = ALL  # or the label of the one whose error the schedule is to make small, which leads too
 
     def __post_init__(self) -> None:
         check_names(self.names)
         if self.plan_for != ALL and self.plan_for not in self.labels:
             known = ", ".join(map(repr, (ALL, *self.labels)))
-            raise ValueError(f"plan_for must be one of {known}, got {self.plan_for!r}")
+            raise ValueError(f"plan_for must be one of {known}, got {checks.shown(self.plan_for)}")
 
     @classmethod
-    def resolve(cls, names: tuple[str, ...], gammas: tuple[float, ...], plan_for: str | None) -> Components | None:
+    def resolve(cls, names: tuple[str, ...], gammas: tuple[float, ...], plan_for: str | None) -> "Components | None":
         """Returns what is estimated; None where that is the return of plain rewards under one discount.
 
         Args:
@@ -75,19 +64,15 @@ class Components:
         if len(names) > 1 or len(gammas) > 1:
             return cls(names or (REWARD,), gammas, ALL if plan_for is None else plan_for)
         if plan_for not in (None, ALL, *(names or (REWARD,))):
-            raise ValueError(f"plan_for works only with components or several gamma, got {plan_for!r}")
+            raise ValueError(f"plan_for works only with components or several gamma, got {checks.shown(plan_for)}")
         return None
 
     @classmethod
-    def recorded(cls, header: EvaluationHeader) -> Components | None:
+    def recorded(cls, header: EvaluationHeader) -> "Components | None":
         """Returns those of a recorded run."""
         if not header.components:
             return None
         return cls(tuple(header.components), tuple(header.discounts), header.plan_for)
-
-    def fields(self) -> dict[str, Any]:
-        """Returns what an :class:`rido.Evaluation` notes of them."""
-        return {"labels": self.labels, "plan_for": self.plan_for}
 
     def configuration(self) -> dict[str, Any]:
         """Returns what a run file notes of them."""
@@ -120,8 +105,9 @@ class Components:
         self.check(batch)
         if len(self.gammas) == 1:
             return batch
-        factors = self._factors(int(batch.lengths.max()))[positions(batch.lengths)]
-        flat = batch.flat.reshape(len(batch.flat), -1, 1) * factors[:, None, :]
+        longest = int(batch.lengths.max())
+        factors = np.stack([discount_factors(longest, gamma / self.gamma) for gamma in self.gammas], axis=1)
+        flat = batch.flat.reshape(len(batch.flat), -1, 1) * factors[positions(batch.lengths), None, :]
         return Trajectories.from_flat(flat.reshape(len(flat), -1), batch.lengths, batch.steps)
 
     def check(self, batch: Trajectories) -> None:
@@ -132,10 +118,6 @@ class Components:
                 f"simulator must return rewards with the components {', '.join(self.names)}, one column for each, got "
                 f"shape {batch.flat.shape}"
             )
-
-    def _factors(self, horizon: int) -> Array:
-        """Returns ``(gamma_j / g)^t``, a row for each step."""
-        return np.stack([discount_factors(horizon, gamma / self.gamma) for gamma in self.gammas], axis=1)
 
     def joint(self, found: JointEstimate, leading: Estimate | None = None) -> JointEstimate:
         """Returns estimates of all columns, each with its own discount.
@@ -150,19 +132,3 @@ class Components:
         gammas = self.gammas * len(self.names)
         named = (replace(estimate, gamma=gamma) for estimate, gamma in zip(estimates, gammas, strict=True))
         return JointEstimate(tuple(named), found.covariance)
-
-
-def leading_moments(moments: Moments, components: Components | None) -> Moments:
-    """Returns the moments of the leading column."""
-    if components is None:
-        return moments
-    assert isinstance(moments, RewardMoments)
-    return moments.component(components.leading)
-
-
-def full_length_returns(
-    batches: Sequence[Trajectories], horizon: int, gamma: float, components: Components | None
-) -> Returns:
-    """Returns the returns of the full-length trajectories of a run, under the discounts of each column."""
-    names, leading = ((REWARD,), 0) if components is None else (components.labels, components.leading)
-    return Returns.of(batches, horizon=horizon, gamma=gamma, names=names, leading=leading)

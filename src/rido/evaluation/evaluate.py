@@ -11,12 +11,11 @@ from typing import Annotated, Any, Literal, Unpack, get_args
 
 from rido.core import checks
 from rido.core.options import ESTIMATE, SPEND, Option, declares, takes
+from rido.evaluation.budgets import Goal, TimeBudget, all_goals
 from rido.evaluation.components import Components, check_gammas
-from rido.evaluation.extension import Goal, all_goals
 from rido.evaluation.loop import EvaluationTask, run_task
 from rido.evaluation.problem import Problem
 from rido.evaluation.result import Evaluation
-from rido.evaluation.time_budget import TimeBudget
 from rido.predictors.base import Critic
 from rido.predictors.selection import RESET_SHARE
 from rido.record.fingerprint import identify
@@ -126,7 +125,7 @@ def evaluate(
         2000
     """
     gammas: Any = gamma  # checked
-    method = _Method.of(options["strategy"], options["until"], has_critic=options["critic"] is not None)
+    method = Method.of(options["strategy"], options["until"], has_critic=options["critic"] is not None)
     if options["reward_range"] is not None and options["critic"] is not None:
         raise ValueError(
             f"reward_range must be None with a critic, whose residual has no range, got {options['reward_range']}"
@@ -157,23 +156,16 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class _Method:
-    """How strategies are made.
+class Method:
+    """How strategies are made."""
 
-    Attributes:
-        make: makes one for a horizon, a budget and a discount factor.
-        open: settings that it accepts and that the user left open.
-        until: half-width of the 95% interval at which to stop.
-        first: one for the whole budget, if that is known.
-    """
-
-    make: Callable[..., Strategy]
-    open: frozenset[str] = frozenset()
-    until: float | None = None
-    first: Strategy | None = None
+    make: Callable[..., Strategy]  # makes one for a horizon, a budget and a discount factor
+    open: frozenset[str] = frozenset()  # settings that it accepts and that the user left open
+    until: float | None = None  # half-width of the 95% interval at which to stop
+    first: Strategy | None = None  # one for the whole budget, if that is known
 
     @classmethod
-    def of(cls, strategy: Any, until: float | None, *, has_critic: bool) -> _Method:
+    def of(cls, strategy: Any, until: float | None, *, has_critic: bool) -> Method:
         """Checks what evaluate() was given as ``strategy`` and ``until``."""
         make: Callable[..., Strategy]
         known: Mapping[str, Any] = {}
@@ -183,7 +175,7 @@ class _Method:
             name, make, accepts = strategy, kind, kind.accepts
         elif isinstance(strategy, Strategy):
             if strategy.begun:
-                raise ValueError("strategy must leave horizon, budget and gamma to evaluate(), got one that has them")
+                raise ValueError("strategy must leave horizon, budget and gamma open, got one that has them")
             name, known, accepts = type(strategy).__name__.lower(), strategy.options, strategy.accepts
             make = strategy.begin
         else:
@@ -207,13 +199,12 @@ class _Method:
 
 
 def _begin(strategy: Callable[..., Strategy], **settings: Any) -> Strategy:
-    """Returns what a function of the user makes."""
     made: Strategy = checks.instance("strategy", checks.called("strategy", strategy, **settings), Strategy)
     return made
 
 
 def _task(
-    problem: Problem, simulator: Simulator, options: EvaluateOptions, method: _Method, columns: Components | None
+    problem: Problem, simulator: Simulator, options: EvaluateOptions, method: Method, columns: Components | None
 ) -> EvaluationTask:
     """Returns what the loop is to do, decided by what the simulator can do."""
     able, horizon, critic, run = simulator.capabilities, problem.horizon, options["critic"], options["run"]
@@ -230,17 +221,9 @@ def _task(
                 f"until must be None with {able.policy.name if able.policy else 'a policy'}, which remembers earlier "
                 "calls, so that its trajectories cannot be cut: give it a method reset()"
             )
-        method, settings, size = _Method(STRATEGIES["uniform"]), {}, max(size - size % horizon, horizon)
+        method, settings, size = Method(STRATEGIES["uniform"]), {}, max(size - size % horizon, horizon)
     if options["time_budget"] is not None:
-        timing = TimeBudget.measure(
-            simulator,
-            horizon=horizon,
-            seconds=options["time_budget"],
-            keep_for_resets=critic is not None,
-            seed=options["seed"],
-            run=run,
-            budget=options["budget"],
-        )
+        timing = TimeBudget.measure(simulator, horizon, options)
         size = timing.first_budget(horizon)
         if "reset_price" in method.open:
             settings["reset_price"] = timing.costs.reset_price
@@ -266,21 +249,5 @@ def _task(
             f"reward_range needs run=FILE or a budget of at most {_SUMMED_BUDGET:,} transitions, beyond which a device "
             f"keeps the rewards to itself, got {first.budget:,}"
         )
-    return EvaluationTask(
-        make=partial(method.make, **settings),
-        strategy=first,
-        goals=tuple(goals),
-        critic=critic,
-        sobol=sobol,
-        summing=summing,
-        max_resets=2 * first.budget if options["max_resets"] is None else options["max_resets"],
-        reset_cost=options["reset_cost"],
-        first_budget=first.budget,
-        until=method.until,
-        reward_range=options["reward_range"],
-        seed=options["seed"],
-        run=run,
-        progress=options["progress"],
-        timing=timing,
-        components=columns,
-    )
+    make = partial(method.make, **settings)
+    return EvaluationTask(options, make, first, tuple(goals), critic, method.until, summing, timing, columns)

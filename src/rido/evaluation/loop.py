@@ -1,7 +1,5 @@
 """The loop: ask the strategy, collect, tell it, until the budget is spent; then the result."""
 
-from __future__ import annotations
-
 import math
 import os
 import secrets
@@ -11,23 +9,24 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rido.core.estimate import Estimate
+from rido.core.reward_moments import RewardMoments
 from rido.core.schedule import Schedule
+from rido.evaluation.budgets import Goal, TimeBudget, record_goals
 from rido.evaluation.collector import Collector
-from rido.evaluation.components import Components, full_length_returns, leading_moments
-from rido.evaluation.extension import Goal, record_goals
+from rido.evaluation.components import Components
 from rido.evaluation.progress import Progress
 from rido.evaluation.result import Evaluation, critic_gain, uniform_transitions
+from rido.evaluation.returns import Returns
 from rido.evaluation.source import EndedError, Live, Resumed, Source
-from rido.evaluation.time_budget import TimeBudget
 from rido.predictors.learning import Learner
 from rido.predictors.selection import RESET_SHARE, CriticChoice
 from rido.record.header import EvaluationHeader
 from rido.record.runfile import RunFile
 from rido.simulators.base import Simulator
+from rido.simulators.components import REWARD
 from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
 from rido.strategies.diagnostics import width_warnings
@@ -41,66 +40,44 @@ _BYTES_LATER = 27  # and of later ones, for each transition so far: their moment
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """What :func:`rido.evaluate` was asked to do, checked.
+    """What :func:`rido.evaluate` was asked to do, checked."""
 
-    Attributes:
-        make: makes a strategy for a horizon, a budget and a discount factor.
-        strategy: the strategy to begin with, made for the first goal.
-        goals: what to spend or to reach; later ones extend a recorded run.
-        critic: the control variate that was asked for.
-        sobol: whether trajectories start from Sobol points.
-        summing: whether rewards stay on the simulator's device, and only sums over them are known.
-        max_resets: resets at most.
-        reset_cost: transitions that a reset costs.
-        first_budget: transitions that the first plan is for.
-        until: half-width of the 95% interval at which to stop.
-        reward_range: lowest and highest possible reward.
-        seed: source of all randomness.
-        run: path of the run file.
-        progress: whether to show a progress bar.
-        timing: the time budget.
-        components: what is estimated where rewards have several components or there are several discounts.
-    """
+    options: Mapping[str, Any]  # of :func:`rido.evaluate`
+    make: Callable[..., Strategy]  # makes a strategy for a horizon, a budget and a discount factor
+    strategy: Strategy  # the strategy to begin with, made for the first goal
+    goals: tuple[Goal, ...]  # what to spend or to reach; later ones extend a recorded run
+    critic: str | Callable[..., Any] | None  # the control variate that was asked for
+    until: float | None  # half-width of the 95% interval at which to stop
+    summing: bool = False  # whether rewards stay on the simulator's device, and only sums over them are known
+    timing: TimeBudget | None = None  # the time budget
+    components: Components | None = None  # what is estimated, where that is more than the return of plain rewards
 
-    make: Callable[..., Strategy]
-    strategy: Strategy
-    goals: tuple[Goal, ...]
-    critic: str | Callable[..., Any] | None
-    sobol: bool
-    summing: bool
-    max_resets: int
-    reset_cost: float
-    first_budget: int
-    until: float | None
-    reward_range: tuple[float, float] | None
-    seed: int | None
-    run: str | Path | None
-    progress: bool | None
-    timing: TimeBudget | None
-    components: Components | None
+    @property
+    def sobol(self) -> bool:
+        """Whether trajectories start from Sobol points."""
+        return bool(self.options["starts"] == "sobol")
+
+    @property
+    def max_resets(self) -> int:
+        """Resets at most."""
+        most: int | None = self.options["max_resets"]
+        return 2 * self.goals[0].budget if most is None else most
 
     @property
     def reserve(self) -> int:
         """Transitions that are kept for resets."""
-        return 0 if self.critic is None else reset_reserve(self.max_resets, self.reset_cost, self.first_budget)
+        price: float = self.options["reset_cost"]
+        most = max(min(self.max_resets * price, _RESET_BUDGET * self.goals[0].budget), _LEAST_RESETS * price)
+        return 0 if self.critic is None else math.ceil(most)
 
     @property
     def affordable_resets(self) -> int:
         """Resets that the reserve pays for, at most ``max_resets``."""
-        if self.reset_cost == 0:
+        price: float = self.options["reset_cost"]
+        if price == 0:
             return self.max_resets
-        most = max(_LEAST_RESETS, int(min(self.max_resets, self.reserve / self.reset_cost)))
-        return most - (math.ceil(most * self.reset_cost) > self.reserve)  # by a rounding error
-
-    @property
-    def measured(self) -> int:
-        """Transitions that went into measuring what steps and resets cost."""
-        return 0 if self.timing is None else self.timing.costs.transitions
-
-
-def reset_reserve(max_resets: int, reset_cost: float, budget: int) -> int:
-    """Returns the transitions of a budget that are kept for the resets of a critic."""
-    return math.ceil(max(min(max_resets * reset_cost, _RESET_BUDGET * budget), _LEAST_RESETS * reset_cost))
+        most = max(_LEAST_RESETS, int(min(self.max_resets, self.reserve / price)))
+        return most - (math.ceil(most * price) > self.reserve)  # by a rounding error
 
 
 def run_task(
@@ -112,18 +89,19 @@ def run_task(
         choice = CriticChoice("auto")
     strategy = begin(task, choice)
     least = strategy.least_budget
-    if (choice.critic or choice.extractor) and task.reserve and task.first_budget - task.reserve < least:
+    first, options = task.goals[0].budget, task.options
+    if (choice.critic or choice.extractor) and task.reserve and first - task.reserve < least:
         raise ValueError(
-            f"budget must pay for {_LEAST_RESETS} resets at reset_cost={task.reset_cost:g} and {least} transitions of "
-            f"full-length trajectories, {task.reserve + least} in all, got {task.first_budget}"
+            f"budget must pay for {_LEAST_RESETS} resets at reset_cost={options['reset_cost']:g} and {least} "
+            f"transitions of full-length trajectories, {task.reserve + least} in all, got {first}"
         )
     policy = "its own policy" if able.policy is None else able.policy.name
-    entropy = secrets.randbits(64) if task.seed is None else task.seed
+    entropy = secrets.randbits(64) if options["seed"] is None else options["seed"]
     with ExitStack() as stack:
         record = None
-        if task.run is not None:
+        if options["run"] is not None:
             header = _header(task, choice, environment=environment, policy=policy, **configuration)
-            record = stack.enter_context(RunFile(task.run, header, defaults={"seed": entropy}))
+            record = stack.enter_context(RunFile(options["run"], header, defaults={"seed": entropy}))
             record_goals(record, task.goals, strategy)
             entropy = record.header.seed or 0
         notes = list(able.found.notes)
@@ -143,14 +121,13 @@ def run_task(
             notes=notes,
             doubts=[*([] if able.policy is None else able.policy.warnings), *choice.notes],
         )
-        if record is not None and task.reward_range is not None:
-            record.set("reward_range", task.reward_range)
+        if record is not None and options["reward_range"] is not None:
+            record.set("reward_range", options["reward_range"])
         source = live if record is None else Resumed(record, live)
-        return run_from(source, task, choice, environment=environment, policy=policy, seed=entropy).evaluation
+        return run_from(source, task, choice, environment=environment, policy=policy, seed=entropy)[0]
 
 
 def _header(task: EvaluationTask, choice: CriticChoice, **configuration: Any) -> EvaluationHeader:
-    """Returns what the run file is of."""
     strategy, timing, resets = task.strategy, task.timing, choice.name != "none"
     return EvaluationHeader(
         **configuration,
@@ -158,17 +135,17 @@ def _header(task: EvaluationTask, choice: CriticChoice, **configuration: Any) ->
         horizon=strategy.horizon,
         time_budget=None if timing is None else timing.seconds,
         budget=task.goals[0].budget if timing is None else timing.budget,
-        first_budget=None if timing is None else task.first_budget,
+        first_budget=None if timing is None else task.goals[0].budget,
         costs={} if timing is None else asdict(timing.costs),
         gamma=strategy.gamma,
         options=strategy.options,
         critic=choice.name,
         critic_fingerprint=choice.fingerprint,
-        starts="sobol" if task.sobol else "random",
+        starts=task.options["starts"],
         max_resets=task.max_resets if resets else None,
-        reset_cost=task.reset_cost if resets else 0.0,
+        reset_cost=task.options["reset_cost"] if resets else 0.0,
         **({} if task.components is None else task.components.configuration()),
-        seed=task.seed,
+        seed=task.options["seed"],
     )
 
 
@@ -183,20 +160,6 @@ def begin(task: EvaluationTask, choice: CriticChoice, budget: int | None = None)
     return strategy
 
 
-class Outcome(NamedTuple):
-    """How a run ended.
-
-    Attributes:
-        evaluation: the result.
-        strategy: knows what the estimate rests on.
-        history: transitions and the estimate after each round, where they were wanted.
-    """
-
-    evaluation: Evaluation
-    strategy: Strategy
-    history: list[tuple[int, Estimate]]
-
-
 def run_from(
     source: Source,
     task: EvaluationTask,
@@ -206,51 +169,47 @@ def run_from(
     policy: str,
     seed: int,
     wants_history: bool = False,
-) -> Outcome:
-    """Runs a task until its budget is spent or its source ends.
+) -> tuple[Evaluation, Strategy, list[tuple[int, Estimate]]]:
+    """Runs a task, whose strategy is divided, until its budget is spent or its source ends.
 
-    Args:
-        source: where trajectories come from.
-        task: the task, whose strategy is divided.
-        choice: the critic.
-        environment: name of the environment.
-        policy: name of the policy.
-        seed: what all randomness comes from.
-        wants_history: whether the estimate after each round is wanted.
+    Returns:
+        The result, the strategy that knows what it rests on, and, where they are wanted, the transitions and the
+        estimate after each round.
 
     Raises:
         EndedError: a recorded run has no finished round.
     """
-    planning = -time.perf_counter()
+    planning, edges = -time.perf_counter(), task.options["reward_range"]
     history: list[tuple[int, Estimate]] | None = [] if wants_history else None
-    with Progress(task.goals[-1].budget, shown=task.progress) as bar:
-        collector = Collector(source, bar=bar, reward_range=task.reward_range, components=task.components)
+    with Progress(task.goals[-1].budget, shown=task.options["progress"]) as bar:
+        collector = Collector(source, bar, edges, task.components)
         strategy, complete = _spend(task, choice, collector, bar, history)
-    estimate, guaranteed = strategy.estimate(), None
-    if task.reward_range is not None:
-        guaranteed = strategy.guaranteed_interval(task.reward_range)
+    estimate, guaranteed = strategy.estimate(), None if edges is None else strategy.guaranteed_interval(edges)
     if collector.critic is not None:
         complete = complete and _reset(task, collector, estimate.standard_error)
         estimate = _with_starts(estimate, collector)
         if history:
             history[-1] = (history[-1][0], estimate)
-    plain = leading_moments(strategy.reward_moments(), task.components)
-    joint, returns = None, None
-    if collector.critic is None and not task.sobol and not task.summing:
-        returns = full_length_returns(strategy.collected(), strategy.horizon, strategy.gamma, task.components)
+    plain, joint, returns = strategy.reward_moments(), None, None
+    columns = task.components or Components((REWARD,), (strategy.gamma,))
     if task.components is not None:
-        joint = task.components.joint(strategy.joint(), estimate)
-        estimate = joint.estimates[task.components.leading]
+        joint = columns.joint(strategy.joint(), estimate)
+        estimate = joint.estimates[columns.leading]
+        assert isinstance(plain, RewardMoments)
+        plain = plain.component(columns.leading)
+    if collector.critic is None and not task.sobol and not task.summing:
+        process: dict[str, Any] = dict(horizon=strategy.horizon, gamma=strategy.gamma)
+        returns = Returns.of(strategy.collected(), **process, names=columns.labels, leading=columns.leading)
     said = source.said()
-    before = task.measured + said.rehearsed
+    before = said.rehearsed + (0 if task.timing is None else task.timing.costs.transitions)
     planning += time.perf_counter()
     evaluation = Evaluation(
         estimate=estimate,
-        transitions=before + collector.transitions + math.ceil(collector.resets * task.reset_cost),
+        transitions=before + collector.transitions + math.ceil(collector.resets * task.options["reset_cost"]),
         trajectories=collector.trajectories,
         **uniform_transitions(plain, estimate),
         strategy=strategy.name,
-        starts="sobol" if task.sobol else "random",
+        starts=task.options["starts"],
         environment=environment,
         policy=policy,
         normalisation=said.normalisation,
@@ -268,13 +227,14 @@ def run_from(
         critic_gain=math.nan if collector.critic is None else critic_gain(plain, estimate.standard_error),
         resets=collector.resets,
         reset_seconds=collector.reset_seconds,
-        reward_range=task.reward_range,
+        reward_range=edges,
         guaranteed_interval=guaranteed,
         joint=joint,
         full_length=returns,
-        **({} if task.components is None else task.components.fields()),
+        labels=columns.labels,
+        plan_for="" if task.components is None else columns.plan_for,
     )
-    return Outcome(evaluation, strategy, [(before + transitions, one) for transitions, one in history or ()])
+    return evaluation, strategy, [(before + transitions, one) for transitions, one in history or ()]
 
 
 def _spend(
@@ -294,8 +254,16 @@ def _spend(
     collector.critic = choice.critic
     try:
         if choice.extractor is not None:
-            resets = collector.begin_learning(choice.extractor, resets=task.affordable_resets)
-            learner = _make_learner(choice, strategy, resets)
+            learner = Learner(
+                choice.extractor,
+                members=strategy.division.members,
+                groups=strategy.division.groups,
+                horizon=strategy.horizon,
+                gamma=strategy.gamma,
+                budget=strategy.budget,
+                resets=collector.begin_learning(choice.extractor, resets=task.affordable_resets),
+                required=choice.name == "fit",
+            )
         goals = deque(task.goals[1:])
         while (schedule := _ask(task, strategy, collector, goals)) is not None:
             if task.summing:
@@ -360,21 +328,6 @@ def _reset(task: EvaluationTask, collector: Collector, error: float) -> bool:
 def _with_starts(estimate: Estimate, collector: Collector) -> Estimate:
     """Returns the estimate of residuals with the critic's mean over starts, where there is a critic."""
     return estimate.plus(collector.starts) if collector.starts.size > 1 else estimate
-
-
-def _make_learner(choice: CriticChoice, strategy: Strategy, resets: float) -> Learner:
-    """Returns what learns the critics of a strategy's teams."""
-    assert choice.extractor is not None
-    return Learner(
-        choice.extractor,
-        members=strategy.division.members,
-        groups=strategy.division.groups,
-        horizon=strategy.horizon,
-        gamma=strategy.gamma,
-        budget=strategy.budget,
-        resets=resets,
-        required=choice.name == "fit",
-    )
 
 
 def _check_memory(strategy: Strategy, schedule: Schedule, columns: int) -> None:

@@ -1,7 +1,5 @@
 """Problem: what is estimated and how it is collected; what evaluations, comparisons, suites and others open."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,22 +16,15 @@ from rido.simulators.options import EVEN, JAX, OWN, Options
 
 @dataclass(frozen=True)
 class Problem:
-    """What is estimated and how it is collected: an environment and the options of a function, resolved.
+    """What is estimated and how it is collected: an environment and the options of a function, resolved."""
 
-    Attributes:
-        env: the environment; what "module:attribute" names is imported.
-        gamma: the largest discount factor.
-        horizon: steps over which the return is summed.
-        options: of the function, see :mod:`rido.simulators.options`; those that it does not take have their defaults.
-    """
-
-    env: Any
-    gamma: float
-    horizon: int
-    options: Mapping[str, Any]
+    env: Any  # the environment; what "module:attribute" names is imported
+    gamma: float  # the largest discount factor
+    horizon: int  # steps over which the return is summed
+    options: Mapping[str, Any]  # of the function; those that it does not take have their defaults
 
     @classmethod
-    def resolve(cls, env: Any, gamma: float, options: Mapping[str, Any], kind: Any = Options) -> Problem:
+    def resolve(cls, env: Any, gamma: float, options: Mapping[str, Any], kind: Any = Options) -> "Problem":
         """Imports the environment, and finds out what the options leave open.
 
         Args:
@@ -83,7 +74,8 @@ class Problem:
 
     def open(self, policies: Mapping[str, Any]) -> Lineup:
         """Returns simulators of several policies in the environment."""
-        return Lineup(self._make, policies, switching=factory.switches_policies(self.options["simulator"]))
+        simulator = self.options["simulator"]
+        return Lineup(self._make, policies, switching=simulator == "jax" or factory.runs_gymnasium(simulator))
 
     def _make(self, policy: Any) -> Simulator:
         options = self.options

@@ -10,7 +10,6 @@ from rido.core.estimate import Estimate
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
 
 
 class Progress:
@@ -19,16 +18,12 @@ class Progress:
     Args:
         budget: transitions in all.
         shown: whether to show anything; if None, when standard error is a terminal.
-
-    Attributes:
-        shown: whether anything is shown.
     """
 
     def __init__(self, budget: int, *, shown: bool | None) -> None:
         self._budget = budget
         self.shown = sys.stderr.isatty() if shown is None else shown
         self._bar: RichProgress | None = None
-        self._task: TaskID | None = None
 
     def __enter__(self) -> Progress:
         if self.shown:
@@ -39,7 +34,7 @@ class Progress:
             text = TextColumn("{task.description}", markup=False)
             columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), text)
             self._bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("", total=self._budget)
+            self._bar.add_task("", total=self._budget)
             self._bar.start()
         return self
 
@@ -49,8 +44,8 @@ class Progress:
 
     def advance(self, transitions: int) -> None:
         """Moves on by some transitions."""
-        if self._bar is not None and self._task is not None:
-            self._bar.advance(self._task, transitions)
+        if self._bar is not None:
+            self._bar.advance(self._bar.task_ids[0], transitions)
 
     def show(self, estimate: Estimate) -> None:
         """Shows an estimate beside the bar, with the interval that a result prints."""
@@ -60,5 +55,5 @@ class Progress:
 
     def describe(self, text: str) -> None:
         """Shows a text beside the bar."""
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=text)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=text)

@@ -1,7 +1,5 @@
 """What a run file tells: the result so far, how it came about, and the weights that were found."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,19 +16,17 @@ from rido.core import checks
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
 from rido.core.trajectories import count_reached
+from rido.evaluation.budgets import Clock, Costs, TimeBudget, recorded_goals
 from rido.evaluation.components import Components
-from rido.evaluation.extension import recorded_goals
 from rido.evaluation.loop import EvaluationTask, begin, run_from
 from rido.evaluation.result import Evaluation
 from rido.evaluation.source import EndedError, OtherPlanError, Recorded
-from rido.evaluation.time_budget import Clock, Costs, TimeBudget
 from rido.policies.base import ValueFunction
 from rido.predictors.base import AgentCritic
 from rido.predictors.features import FeatureExtractor
 from rido.predictors.selection import RESET_SHARE, CriticChoice
 from rido.record.database import RunFileError
-from rido.record.header import EvaluationHeader
-from rido.record.records import Piece
+from rido.record.header import EvaluationHeader, Piece
 from rido.record.runfile import RunFile
 from rido.strategies import Oracle, Strategy
 from rido.strategies.base import Order
@@ -59,12 +55,7 @@ class RecordedRun:
 
 
 class _Followed(Strategy):
-    """Asks for the trajectories of a file, whoever planned them, and estimates from all of them together.
-
-    Args:
-        batches: lengths of the trajectories of each round.
-        **settings: horizon, budget and gamma.
-    """
+    """Asks for the trajectories of a file, whoever planned them, and estimates from all of them together."""
 
     def __init__(self, *, batches: Sequence[NDArray[np.int64]], **settings: Any) -> None:
         self._batches = deque(batches)
@@ -104,9 +95,6 @@ def read_run(path: str | Path) -> RecordedRun:
 
     Args:
         path: the file that ``evaluate(run=...)`` wrote.
-
-    Returns:
-        What the file tells.
     """
     with RunFile.read(path) as file:
         header, pieces = file.header, list(file.pieces())
@@ -135,14 +123,7 @@ def read_run(path: str | Path) -> RecordedRun:
 def _read(
     file: RunFile, header: EvaluationHeader, pieces: Sequence[Piece], make: Callable[..., Strategy]
 ) -> RecordedRun:
-    """Runs the loop on the pieces of a file.
-
-    Args:
-        file: the run file.
-        header: its header.
-        pieces: its pieces.
-        make: makes the strategy.
-    """
+    """Runs the loop on the pieces of a file, with the strategy that ``make`` makes."""
     goals, edges = recorded_goals(file), file.state("reward_range", None)
     critic, choice = None, CriticChoice(header.critic)
     if pieces[0].features is not None:
@@ -161,32 +142,18 @@ def _read(
         clock = Clock(0.0, header.horizon)
         timing = TimeBudget(header.time_budget or 0.0, Costs(**header.costs), clock, 0.0, None, header.first_budget)
     strategy = make(horizon=header.horizon, budget=goals[0].budget, gamma=header.gamma)
-    task = EvaluationTask(
-        make=make,
-        strategy=strategy,
-        goals=tuple(goals),
-        critic=critic,
-        sobol=header.starts == "sobol",
-        summing=False,
-        max_resets=header.max_resets or 0,
-        reset_cost=header.reset_cost,
-        first_budget=goals[0].budget,
-        until=until,
-        reward_range=None if edges is None else (edges[0], edges[1]),
-        seed=header.seed,
-        run=None,
-        progress=False,
-        timing=timing,
-        components=Components.recorded(header),
-    )
+    options: dict[str, Any] = dict(starts=header.starts, max_resets=header.max_resets or 0, progress=False)
+    options |= dict(reset_cost=header.reset_cost, reward_range=None if edges is None else (edges[0], edges[1]))
+    columns = Components.recorded(header)
+    task = EvaluationTask(options, make, strategy, tuple(goals), critic, until, timing=timing, components=columns)
     begin(task, choice)
     names: dict[str, Any] = dict(environment=header.environment, policy=header.policy, seed=header.seed)
-    found = run_from(Recorded(file, deque(pieces)), task, choice, **names, wants_history=True)
-    moments = found.strategy.moments
+    found, strategy, history = run_from(Recorded(file, deque(pieces)), task, choice, **names, wants_history=True)
+    moments = strategy.moments
     return RecordedRun(
-        evaluation=replace(found.evaluation, strategy=header.strategy, planning_seconds=math.nan),
-        transitions=tuple(transitions for transitions, _ in found.history),
-        estimates=tuple(estimate for _, estimate in found.history),
+        evaluation=replace(found, strategy=header.strategy, planning_seconds=math.nan),
+        transitions=tuple(transitions for transitions, _ in history),
+        estimates=tuple(estimate for _, estimate in history),
         weights=moments.weights() if moments.counts[-1] > 1 else np.zeros(0),
         configuration=header.settings(),
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from rido.core import checks
 from rido.core.allocation import pool, unit_of
-from rido.core.digits import plain, to_digits
+from rido.core.digits import entries, to_digits
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.moments import Moments
@@ -204,44 +204,19 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as plain numbers, strings and lists, with None where a number is not finite."""
-        low, high = self.interval()
-        least, most = self.uniform_transitions_interval
-        found: dict[str, Any] = plain(
-            {
-                "environment": self.environment,
-                "policy": self.policy,
-                "normalisation": self.normalisation,
-                "strategy": self.strategy,
-                "starts": self.starts,
-                "value": self.value,
-                "standard_error": self.standard_error,
-                "interval_low": low,
-                "interval_high": high,
-                "uniform_transitions": self.uniform_transitions,
-                "uniform_transitions_low": least,
-                "uniform_transitions_high": most,
-                "critic_gain": self.critic_gain,
-                "confidence": 0.95,
-                "gamma": self.estimate.gamma,
-                "horizon": self.schedule.horizon,
-                "transitions": self.transitions,
-                "trajectories": self.trajectories,
-                "counts": self.schedule.counts.tolist(),
-                "seed": self.seed,
-                "reproducible": self.reproducible,
-                "seconds": self.seconds,
-                "planning_seconds": self.planning_seconds,
-                "critic": self.critic,
-                "resets": self.resets,
-                "reset_seconds": self.reset_seconds,
-                "reward_range": self.reward_range,
-                "guaranteed_interval": self.guaranteed_interval,
-                "warnings": self.warnings,
-                "remarks": self.remarks,
-                **self._components_to_dict(),
-            }
+        (low, high), (least, most) = self.interval(), self.uniform_transitions_interval
+        return entries(
+            self,
+            without=("estimate", "uniform_transitions_interval", "labels", "plan_for"),
+            value=self.value,
+            standard_error=self.standard_error,
+            **{"interval_low": low, "interval_high": high, "confidence": 0.95},
+            **{"uniform_transitions_low": least, "uniform_transitions_high": most},
+            gamma=self.estimate.gamma,
+            horizon=self.schedule.horizon,
+            counts=self.schedule.counts.tolist(),
+            **self._components_to_dict(),
         )
-        return found
 
     def _components_to_dict(self) -> dict[str, Any]:
         if self.joint is None:
@@ -311,13 +286,7 @@ def critic_gain(moments: Moments, error: float) -> float:
     """Returns the variance that plain rewards would leave under their best schedule, over that which was reached."""
     if not _SMALLEST < error < 1 / _SMALLEST or moments.counts[-1] < 2:
         return math.nan
-    return _best_deviation(moments) ** 2 / moments.transitions / error**2
-
-
-def _best_deviation(moments: Moments) -> float:
-    """Returns the error of the estimate under the best schedule, for a budget of one transition.
-
-    Its square, the variance, is ``(sum_t sqrt(c_t g_t))^2`` with pooled weights g_t and costs c_t.
-    """
+    # The best schedule of one transition has the variance (sum_t sqrt(c_t g_t))^2, with pooled weights g and costs c.
     costs = np.maximum(moments.survival, 1 / (1 + moments.counts))
-    return float(costs @ np.sqrt(pool(moments.weights(), costs)))
+    best = float(costs @ np.sqrt(pool(moments.weights(), costs)))
+    return best**2 / moments.transitions / error**2

@@ -173,7 +173,9 @@ class Returns:
         if not len(self):
             raise ValueError("returns need at least one trajectory of full length, got none: give a larger budget")
         if component is not None and component not in self.names:
-            raise ValueError(f"component must be one of {', '.join(map(repr, self.names))}, got {component!r}")
+            raise ValueError(
+                f"component must be one of {', '.join(map(repr, self.names))}, got {checks.shown(component)}"
+            )
         column: Array = self.values[:, self.leading if component is None else self.names.index(component)]
         return column
 

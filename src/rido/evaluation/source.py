@@ -4,12 +4,10 @@ The loop asks a source for one piece after the other and for what was decided be
 resumes and one that is read take the same steps; a file alone ends.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +22,7 @@ from rido.policies.observations import take
 from rido.predictors.base import Critic, signal, value
 from rido.predictors.features import FeatureExtractor
 from rido.record.database import RunFileError
-from rido.record.records import DOUBTS, NOTES, REMARKS, WHOLE, Piece
+from rido.record.header import DOUBTS, NOTES, REMARKS, WHOLE, Piece
 from rido.record.runfile import RunFile
 from rido.simulators.base import (
     Batch,
@@ -38,9 +36,7 @@ from rido.simulators.base import (
 )
 from rido.simulators.sobol import SobolPoints
 
-RESET_REPLICATES = 16
-"""Sequences of Sobol points for resets."""
-
+RESET_REPLICATES = 16  # sequences of Sobol points for resets
 _PIECE_SECONDS = 2.0  # a schedule is collected in pieces of about this many seconds; a crash loses one piece at most
 _PIECE_KEPT = 1 << 18  # transitions of a larger piece, which are kept twice while it is joined to the others
 _PIECE_TRANSITIONS = 1 << 24  # largest piece of a lockstep simulator, whose pieces must not depend on the time
@@ -68,33 +64,22 @@ class OtherPlanError(RunFileError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Trajectories to collect.
+    """Trajectories to collect."""
 
-    Attributes:
-        round: number under which a run file keeps them.
-        first: index of the first one; the others follow.
-        lengths: of each.
-        groups: the replicate that each belongs to, where starts are Sobol points.
-        critic: the control variate whose signal is wanted too.
-        extractor: makes the features that are wanted too.
-        room: transitions that they may take: it ends at the first trajectory that the rest does not pay for at its
-            planned length; None for all.
-    """
-
-    round: int
-    first: int
-    lengths: Counts
-    groups: Counts
-    critic: Critic | None = None
-    extractor: FeatureExtractor | None = None
-    room: int | None = None
+    round: int  # number under which a run file keeps them
+    first: int  # index of the first one; the others follow
+    lengths: Counts  # of each
+    groups: Counts  # the replicate that each belongs to, where starts are Sobol points
+    critic: Critic | None = None  # the control variate whose signal is wanted too
+    extractor: FeatureExtractor | None = None  # makes the features that are wanted too
+    room: int | None = None  # transitions that they may take, up to the first one that the rest does not pay for
 
     @property
     def plain(self) -> bool:
         """Whether rewards alone are wanted."""
         return self.critic is None and self.extractor is None
 
-    def after(self, batch: Trajectories) -> Wanted:
+    def after(self, batch: Trajectories) -> "Wanted":
         """Returns the rest of it when its first trajectories are there."""
         room = None if self.room is None else self.room - batch.transitions
         rest = self.lengths[len(batch) :], self.groups[len(batch) :]
@@ -102,75 +87,46 @@ class Wanted:
 
 
 class Said(NamedTuple):
-    """What a reader of the result should know.
+    """What a reader of the result should know."""
 
-    Attributes:
-        notes: reasons why the same seed may not give the same result.
-        doubts: why the policy may not be the agent that was trained, or the critic not the one that was asked for.
-        remarks: what else there is to know.
-        normalisation: what was done to the agent's observations.
-        rehearsed: transitions of the rehearsal.
-    """
-
-    notes: Sequence[str]
-    doubts: Sequence[str]
-    remarks: Sequence[str]
-    normalisation: str
-    rehearsed: int
+    notes: Sequence[str]  # reasons why the same seed may not give the same result
+    doubts: Sequence[str]  # why the policy may not be the agent that was trained, or the critic not the one asked for
+    remarks: Sequence[str]  # what else there is to know
+    normalisation: str  # what was done to the agent's observations
+    rehearsed: int  # transitions of the rehearsal
 
 
+@dataclass
 class Live:
-    """Simulates trajectories by their index.
+    """Simulates trajectories by their index."""
 
-    Args:
-        simulator: what simulates.
-        entropy: what all seeds come from.
-        horizon: number of time steps.
-        gamma: discount factor.
-        replicates: sequences of Sobol points for the starts of trajectories; 0 for random starts.
-        components: what is estimated of rewards with several components or discounts.
-        notes: reasons known beforehand why the same seed may not give the same result.
-        doubts: what else should be known before the numbers are trusted.
+    simulator: Simulator
+    entropy: int  # what all seeds come from
+    _: KW_ONLY
+    horizon: int
+    gamma: float
+    replicates: int = 0  # sequences of Sobol points for the starts of trajectories; 0 for random starts
+    components: Components | None = None
+    notes: Sequence[str] = ()  # reasons known beforehand why the same seed may not give the same result
+    doubts: Sequence[str] = ()  # what else should be known before the numbers are trusted
+    sums: bool = False  # whether it has returned sums instead of rewards
 
-    Attributes:
-        takes_points: whether points can decide where trajectories start.
-        sums: whether it has returned sums instead of rewards.
-        found: what the simulator has found out so far.
-    """
-
-    def __init__(
-        self,
-        simulator: Simulator,
-        entropy: int,
-        *,
-        horizon: int,
-        gamma: float,
-        replicates: int = 0,
-        components: Components | None = None,
-        notes: Sequence[str] = (),
-        doubts: Sequence[str] = (),
-    ) -> None:
-        able = simulator.capabilities
-        self._policy, self.found = able.policy, able.found
-        self.sums = False
-        self.takes_points = able.takes_points
-        self._simulator, self._entropy = simulator, entropy
-        self._horizon, self._gamma = horizon, gamma
-        self._points = SobolPoints(entropy, stream=_START_STREAM, replicates=replicates) if replicates else None
-        self._reset_points = SobolPoints(entropy, stream=_RESET_STREAM, replicates=RESET_REPLICATES)
-        self._lockstep, self._limits = able.lockstep, able.limits
-        self._components = components
-        self._notes, self._doubts = tuple(notes), tuple(doubts)
+    def __post_init__(self) -> None:
+        self._able = self.simulator.capabilities
+        self.found, self.takes_points = self._able.found, self._able.takes_points
+        starts = dict(stream=_START_STREAM, replicates=self.replicates)
+        self._points = SobolPoints(self.entropy, **starts) if self.replicates else None
+        self._reset_points = SobolPoints(self.entropy, stream=_RESET_STREAM, replicates=RESET_REPLICATES)
         self._planned, self._seconds = 0, 0.0  # steps that were planned, and the time that they took
         self._summarised: Summarised | None = None
 
     def next(self, request: Wanted) -> Piece:
         """Simulates the first of these trajectories: one for each environment, and more if they are quick."""
-        count, lengths, room = self._simulator.num_envs, request.lengths, request.room
-        limited = self._limits and request.plain and self._points is None
+        count, lengths, room = self.simulator.num_envs, request.lengths, request.room
+        limited = self._able.limits and request.plain and self._points is None
         if room is not None and not limited:  # those that it pays for in any case
             lengths = lengths[: np.searchsorted(np.cumsum(lengths), room, side="right")]
-        if self._lockstep:
+        if self._able.lockstep:
             count = min(count, max(1, int(np.searchsorted(np.cumsum(lengths), _PIECE_TRANSITIONS))))
         elif self._seconds > 0:
             rate = self._planned / self._seconds
@@ -178,20 +134,20 @@ class Live:
             count = max(count, int(np.searchsorted(np.cumsum(lengths), most)))
         count = min(count, lengths.size)
         plain = request.plain
-        seeds = trajectory_seeds(self._entropy, request.first, count)
+        seeds = trajectory_seeds(self.entropy, request.first, count)
         points = None if self._points is None else self._points.take(request.groups[:count])
         started = time.perf_counter()
         try:
             wants: Wants = "rewards" if plain else "observations"
             limit = room if limited else None
-            batch = self._simulator.collect(Request(lengths[:count], seeds, points, wants=wants, limit=limit))
+            batch = self.simulator.collect(Request(lengths[:count], seeds, points, wants=wants, limit=limit))
             self.found = batch.found
             piece = Piece(request.round, batch.trajectories, 0.0) if plain else self._observed(request, batch, seeds)
         except SimulationError as error:
             raise error.at(request.first + error.trajectory) from error.__cause__
         seconds = time.perf_counter() - started
-        if self._components is not None:
-            self._components.check(piece.trajectories)  # before anything is recorded
+        if self.components is not None:
+            self.components.check(piece.trajectories)  # before anything is recorded
         self._planned += int(piece.trajectories.lengths.sum())
         self._seconds += seconds
         return replace(piece, seconds=seconds)
@@ -199,21 +155,21 @@ class Live:
     def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
         """Resets, and returns the critic's values of first observations and the seconds that it took."""
         started, count = time.perf_counter(), replicates.size
-        seeds = Seeds(self._entropy, first, count, stream=_RESET_STREAM)
+        seeds = Seeds(self.entropy, first, count, stream=_RESET_STREAM)
         drawn = self._reset_points.take(replicates) if points else None
         known = critic if self.sums else None
-        batch = self._simulator.collect(Request(None, seeds, drawn, wants="starts", critic=known))
+        batch = self.simulator.collect(Request(None, seeds, drawn, wants="starts", critic=known))
         self.found, found = batch.found, batch.observations
         if not self.sums:
-            found = value(critic, found, np.full(count, self._horizon))
+            found = value(critic, found, np.full(count, self.horizon))
         return found, time.perf_counter() - started
 
     def summarise(self, schedule: Schedule, first: int, critic: Critic | None, total: int) -> Summarised:
         """Collects a schedule on a device and returns sums over the rewards, and over the critic's signal."""
-        seeds = Seeds(self._entropy, first, schedule.trajectories)
+        seeds = Seeds(self.entropy, first, schedule.trajectories)
         known: dict[str, Any] = dict(critic=critic, before=self._summarised, total=total)
         try:
-            batch = self._simulator.collect(Request(schedule, seeds, wants="sums", **known))
+            batch = self.simulator.collect(Request(schedule, seeds, wants="sums", **known))
         except SimulationError as error:
             raise error.at(first + error.trajectory) from None
         assert batch.sums is not None
@@ -223,7 +179,7 @@ class Live:
     @property
     def batch(self) -> int:
         """Resets in a batch, of which a device has its own number."""
-        return self._simulator.num_envs if self.sums else _RESETS
+        return self.simulator.num_envs if self.sums else _RESETS
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
         """Nothing was decided before."""
@@ -231,9 +187,9 @@ class Live:
 
     def said(self) -> Said:
         """Returns what the simulator and its policy say."""
-        normalisation = "" if self._policy is None else self._policy.normalisation
-        notes = tuple(dict.fromkeys([*self._notes, *self.found.notes]))
-        return Said(notes, self._doubts, self.found.remarks, normalisation, self.found.rehearsed)
+        normalisation = "" if self._able.policy is None else self._able.policy.normalisation
+        notes = tuple(dict.fromkeys([*self.notes, *self.found.notes]))
+        return Said(notes, self.doubts, self.found.remarks, normalisation, self.found.rehearsed)
 
     def pass_over(self, groups: Counts, *, resets: bool = False) -> None:
         """Passes over the points of trajectories or resets that were recorded before."""
@@ -245,7 +201,7 @@ class Live:
     def _observed(self, request: Wanted, observed: Batch, seeds: Sequence[int]) -> Piece:
         if request.extractor is None:
             assert request.critic is not None
-            made = signal(request.critic, observed, horizon=self._horizon, gamma=self._gamma)
+            made = signal(request.critic, observed, horizon=self.horizon, gamma=self.gamma)
             return Piece(request.round, observed.trajectories, 0.0, signal=made.trajectories, starts=made.starts)
         # One trajectory after the other, because an agent's value may be rounded by its place in the batch.
         steps = observed.trajectories.steps
@@ -268,6 +224,7 @@ class Recorded:
     """
 
     takes_points = sums = False
+    batch = _RESETS
 
     def __init__(self, file: RunFile, pieces: deque[Piece] | None = None) -> None:
         self._file = file
@@ -275,7 +232,6 @@ class Recorded:
         self._resets = deque(file.resets())
 
     def next(self, request: Wanted) -> Piece:
-        """Returns the next recorded piece, if it is of these trajectories."""
         if not self.pieces:
             return self._simulate(request)
         piece, lengths = self.pieces.popleft(), request.lengths
@@ -286,7 +242,6 @@ class Recorded:
         return piece
 
     def starts(self, first: int, replicates: Counts, critic: Critic, *, points: bool) -> tuple[Floats, float]:
-        """Returns the next recorded resets."""
         if not self._resets:
             return self._reset(first, replicates, critic, points=points)
         if points:
@@ -296,20 +251,13 @@ class Recorded:
         return self._resets.popleft()
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
-        """Returns what was decided."""
         if (found := self._file.decided(name, round_)) is None:
             raise EndedError(self._file.path)
         return found
 
     def said(self) -> Said:
-        """Returns what the run has said."""
         notes, doubts, remarks = (self._file.state(name, []) for name in (NOTES, DOUBTS, REMARKS))
         return Said(notes, doubts, remarks, self._file.state("normalisation", ""), self._file.decided("rehearsed") or 0)
-
-    @property
-    def batch(self) -> int:
-        """Resets in a batch."""
-        return _RESETS
 
     def _simulate(self, request: Wanted) -> Piece:
         raise EndedError(self._file.path)
@@ -322,20 +270,13 @@ class Recorded:
 
 
 class Resumed(Recorded):
-    """The pieces of a run file, and then those of a simulator, which are recorded.
-
-    Args:
-        file: the run file.
-        live: simulates.
-        pieces: recorded pieces that are still to come, where several sources share them.
-    """
+    """The pieces of a run file, and then those of a simulator, which are recorded; arguments as above."""
 
     def __init__(self, file: RunFile, live: Live, pieces: deque[Piece] | None = None) -> None:
         super().__init__(file, pieces)
         self._live, self.takes_points = live, live.takes_points
 
     def decide(self, name: str, value: Callable[[], Any], round_: int = WHOLE) -> Any:
-        """Returns what was decided before; if nothing was, decides and records it."""
         return self._file.decide(name, value, round_)
 
     def check_same(self, name: str, values: list[float]) -> None:
@@ -347,7 +288,6 @@ class Resumed(Recorded):
             )
 
     def said(self) -> Said:
-        """Returns what the run has said, with what is new."""
         now = self._live.said()
         for name, texts in ((NOTES, now.notes), (DOUBTS, now.doubts), (REMARKS, now.remarks)):
             self._file.note(name, texts)
@@ -371,30 +311,13 @@ class Resumed(Recorded):
         self._live.pass_over(groups, resets=resets)
 
 
-Source = Live | Recorded
-"""Where the loop gets the pieces of a run, and what was decided before."""
+Source = Live | Recorded  # where the loop gets the pieces of a run, and what was decided before
 
 
-def collect(
-    source: Source,
-    request: Wanted,
-    bar: Progress,
-    *,
-    check: Callable[[Trajectories], None] | None = None,
-) -> Iterator[Piece]:
-    """Returns the trajectories of a request, one piece after the other.
-
-    Args:
-        source: where they come from.
-        request: the trajectories.
-        bar: moves on with each piece.
-        check: raises if the rewards of a piece are not as they should be.
-    """
+def collect(source: Source, request: Wanted, bar: Progress) -> Iterator[Piece]:
+    """Returns the trajectories of a request, one piece after the other."""
     while request.lengths.size and (request.room is None or request.lengths[0] <= request.room):
         piece = source.next(request)
-        batch = piece.trajectories
-        if check is not None:
-            check(batch)
-        bar.advance(batch.transitions)
-        request = request.after(batch)
+        bar.advance(piece.trajectories.transitions)
+        request = request.after(piece.trajectories)
         yield piece

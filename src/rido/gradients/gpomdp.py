@@ -11,9 +11,7 @@ are sums over the components. A table of S_t is never made: for plans it is proj
 which keep squared lengths in expectation.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,13 +30,7 @@ Floats = NDArray[np.float64]
 
 
 def random_directions(size: int, count: int, generator: np.random.Generator) -> Floats:
-    """Returns directions in which ``|P x|^2`` has the expectation ``|x|^2``; the axes where these are no more.
-
-    Args:
-        size: number of parameters.
-        count: number of directions.
-        generator: what they are drawn from.
-    """
+    """Returns directions in which ``|P x|^2`` has the expectation ``|x|^2``; the axes where these are no more."""
     if size <= count:
         return np.eye(size)
     directions: Floats = generator.standard_normal((count, size)) / np.sqrt(count)
@@ -47,25 +39,15 @@ def random_directions(size: int, count: int, generator: np.random.Generator) -> 
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """Trajectories of one round; arrays have a row for each planned step, or for each step taken.
+    """Trajectories of one round; arrays have a row for each planned step, or for each step taken."""
 
-    Attributes:
-        rewards: as the environment gave them.
-        residuals: what takes their place in the gradient, planned steps.
-        terminated: whether the environment terminated each trajectory.
-        teams: team of each trajectory.
-        observations: before each step taken.
-        actions: of each step taken.
-        sums: projected sums of scores S_t, planned steps.
-    """
-
-    rewards: Trajectories
-    residuals: Floats
-    terminated: NDArray[np.bool_]
-    teams: NDArray[np.int64]
-    observations: Any
-    actions: NDArray[Any]
-    sums: Floats
+    rewards: Trajectories  # as the environment gave them
+    residuals: Floats  # what takes their place in the gradient, planned steps
+    terminated: NDArray[np.bool_]  # whether the environment terminated each trajectory
+    teams: NDArray[np.int64]  # team of each trajectory
+    observations: Any  # before each step taken
+    actions: NDArray[Any]  # of each step taken
+    sums: Floats  # projected sums of scores S_t, planned steps
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -78,12 +60,7 @@ class _Batch:
         return self.steps < np.repeat(self.rewards.steps, self.rewards.lengths)
 
     def under(self, baselines: Floats | None, gamma: float) -> Floats:
-        """Returns the residuals ``X_t + gamma v_{t+1} - v_t`` under the baseline v of each trajectory's team.
-
-        Args:
-            baselines: v_t for each team and step, and 0 for the horizon; None for no baseline.
-            gamma: discount factor.
-        """
+        """Returns the residuals ``X_t + gamma v_{t+1} - v_t`` under the baseline v of each trajectory's team."""
         if baselines is None:
             return self.residuals
         lengths, steps = self.rewards.lengths, self.steps
@@ -93,54 +70,39 @@ class _Batch:
         return self.residuals + following - np.where(self.alive, baselines[teams, steps], 0.0)
 
 
+@dataclass(eq=False)
 class Gpomdp:
-    """The policy gradient from trajectories of mixed lengths.
+    """The policy gradient from trajectories of mixed lengths."""
 
-    Args:
-        policy: the policy that acted.
-        horizon: number of time steps T.
-        gamma: discount factor.
-        directions: onto which scores are projected, one row each.
-        critic: a value function V. Its temporal-difference residuals take the place of the rewards, which leaves the
-            expectation as it is for any V.
-    """
-
-    def __init__(
-        self,
-        policy: DifferentiablePolicy,
-        *,
-        horizon: int,
-        gamma: float,
-        directions: Floats,
-        critic: Critic | None = None,
-    ) -> None:
-        self._policy = policy
-        self._horizon, self._gamma = horizon, gamma
-        self._directions, self._critic = directions, critic
-        self._batches: list[_Batch] = []
+    policy: DifferentiablePolicy  # that acted
+    horizon: int
+    gamma: float
+    directions: Floats  # onto which scores are projected, one row each
+    critic: Critic | None = None  # whose residuals take the place of the rewards; the expectation stays as it is
+    batches: list[_Batch] = field(default_factory=list)
 
     @property
     def metric(self) -> list[float]:
         """What plans serve: all projections of the gradient. The first component of signals is the plain reward."""
-        return [0.0] + [1.0] * len(self._directions)
+        return [0.0] + [1.0] * len(self.directions)
 
     def add(self, observed: Batch, teams: NDArray[np.int64]) -> Trajectories:
         """Takes in trajectories and returns their signals: the reward, then the projections of X_t S_t."""
         assert observed.actions is not None
         rewards = observed.trajectories
         residuals = rewards.flat
-        if self._critic is not None:
-            residuals = signal(self._critic, observed, horizon=self._horizon, gamma=self._gamma).trajectories.flat
+        if self.critic is not None:
+            residuals = signal(self.critic, observed, horizon=self.horizon, gamma=self.gamma).trajectories.flat
         last = np.cumsum(rewards.steps + 1) - 1  # observations after the last step of each trajectory
         observations = take(observed.observations, np.delete(np.arange(last[-1] + 1), last))
-        scores = np.zeros((rewards.flat.size, len(self._directions)))
+        scores = np.zeros((rewards.flat.size, len(self.directions)))
         taken = positions(rewards.lengths) < np.repeat(rewards.steps, rewards.lengths)
-        scores[taken] = self._policy.scores(observations, observed.actions, self._directions)
+        scores[taken] = self.policy.scores(observations, observed.actions, self.directions)
         if not np.isfinite(scores).all():
             raise ValueError("policy has non-finite scores: the gradient of log pi is NaN or infinite")
         sums = _sums(scores, rewards.lengths)
         batch = _Batch(rewards, residuals, observed.terminated, teams, observations, observed.actions, sums)
-        self._batches.append(batch)
+        self.batches.append(batch)
         return _signals(batch, residuals)
 
     def baselines(self, division: Division) -> Floats:
@@ -153,43 +115,43 @@ class Gpomdp:
         Returns:
             v_t for each team and step, and 0 for the horizon.
         """
-        totals = np.zeros((3, division.teams, self._horizon))
-        for batch in self._batches:
-            place = np.repeat(batch.teams, batch.rewards.lengths) * self._horizon + batch.steps
+        totals = np.zeros((3, division.teams, self.horizon))
+        for batch in self.batches:
+            place = np.repeat(batch.teams, batch.rewards.lengths) * self.horizon + batch.steps
             sizes = np.einsum("tm,tm->t", batch.sums, batch.sums)
             for total, part in zip(totals, (sizes, sizes * batch.residuals, sizes * batch.alive), strict=True):
                 total += np.bincount(place, part, total.size).reshape(total.shape)
         sizes, rewards, living = totals.sum(axis=1, keepdims=True) - totals  # of the other teams
         means, alive = (_quotient(total, sizes) for total in (rewards, living))
-        to_go = np.zeros((division.teams, self._horizon + 1))
-        for step in range(self._horizon - 1, -1, -1):
-            to_go[:, step] = means[:, step] + self._gamma * to_go[:, step + 1]
+        to_go = np.zeros((division.teams, self.horizon + 1))
+        for step in range(self.horizon - 1, -1, -1):
+            to_go[:, step] = means[:, step] + self.gamma * to_go[:, step + 1]
         to_go[:, :-1] = _quotient(to_go[:, :-1], alive)
         return to_go
 
     def groups(self, division: Division, baselines: Floats) -> list[RewardMoments]:
         """Returns moments of each team's signals under its baseline."""
-        moments = [RewardMoments(self._horizon, gamma=self._gamma, metric=self.metric) for _ in range(division.teams)]
-        for batch in self._batches:
-            signals = _signals(batch, batch.under(baselines, self._gamma))
+        moments = [RewardMoments(self.horizon, gamma=self.gamma, metric=self.metric) for _ in range(division.teams)]
+        for batch in self.batches:
+            signals = _signals(batch, batch.under(baselines, self.gamma))
             for team in np.unique(batch.teams).tolist():
                 moments[team].update(signals.select(batch.teams == team))
         return moments
 
     def vector(self, division: Division, baselines: Floats | None = None) -> Floats:
         """Returns the gradient: the plain mean of those of the teams that have a full-length trajectory."""
-        counts = np.zeros((division.teams, self._horizon), dtype=np.int64)
-        for batch in self._batches:
+        counts = np.zeros((division.teams, self.horizon), dtype=np.int64)
+        for batch in self.batches:
             for team in np.unique(batch.teams).tolist():
-                counts[team] += count_reached(batch.rewards.lengths[batch.teams == team], self._horizon)
+                counts[team] += count_reached(batch.rewards.lengths[batch.teams == team], self.horizon)
         known = counts[:, -1:] > 0
-        shares = np.where(known, discount_factors(self._horizon, self._gamma) / np.maximum(counts, 1), 0) / known.sum()
-        total = np.zeros(self._policy.size)
-        for batch in self._batches:
+        shares = np.where(known, discount_factors(self.horizon, self.gamma) / np.maximum(counts, 1), 0) / known.sum()
+        total = np.zeros(self.policy.size)
+        for batch in self.batches:
             lengths = batch.rewards.lengths
-            weights = batch.under(baselines, self._gamma) * shares[np.repeat(batch.teams, lengths), batch.steps]
+            weights = batch.under(baselines, self.gamma) * shares[np.repeat(batch.teams, lengths), batch.steps]
             to_go = _sums(weights[::-1, None], lengths[::-1])[::-1, 0]
-            total += self._policy.weighted_scores(batch.observations, batch.actions, to_go[batch.alive])
+            total += self.policy.weighted_scores(batch.observations, batch.actions, to_go[batch.alive])
         return total
 
 
@@ -200,7 +162,6 @@ def _quotient(above: Floats, below: Floats) -> Floats:
 
 
 def _sums(values: Floats, lengths: NDArray[np.int64]) -> Floats:
-    """Returns cumulative sums along each trajectory."""
     sums = np.cumsum(values, axis=0)
     before = sums[starts_of(lengths)] - values[starts_of(lengths)]
     return sums - np.repeat(before, lengths, axis=0)

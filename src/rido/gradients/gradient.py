@@ -8,18 +8,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, Unpack, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Required, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.core.digits import plain, to_digits
+from rido.core.digits import entries, to_digits
 from rido.core.estimate import Estimate
 from rido.core.joint import JointEstimate
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.schedule import Schedule
 from rido.core.trajectories import concatenate
+from rido.evaluation.evaluate import Method
 from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
 from rido.predictors.base import Critic
@@ -29,7 +30,7 @@ from rido.simulators.base import Batch, SimulationError, close, trajectory_seeds
 from rido.simulators.options import WITHOUT, Options
 from rido.simulators.sobol import check_seeds
 from rido.strategies import Strategy
-from rido.strategies.names import STRATEGIES, StrategyName
+from rido.strategies.names import StrategyName
 
 if TYPE_CHECKING:
     from rido.policies.differentiable import DifferentiablePolicy
@@ -102,7 +103,8 @@ class Gradient:
     def summary(self) -> str:
         """Returns what was found, in a few lines."""
         value, low, high = to_digits(self.returns.value, *self.returns.interval())
-        helped = "".join(f", {name} {used}" for name, used in self._helpers.items() if used != "none")
+        used = {"baseline": self.baseline, "critic": self.critic}
+        helped = "".join(f", {name} {what}" for name, what in used.items() if what != "none")
         lines = [
             f"policy gradient of {self.policy} in {self.environment}: {self.vector.size:,} parameters, length "
             f"{self.norm:.4g}, standard error {self.standard_error:.3g}",
@@ -118,36 +120,17 @@ class Gradient:
     def to_dict(self) -> dict[str, Any]:
         """Returns everything but the vector as plain numbers, strings and lists, with None where not finite."""
         low, high = self.returns.interval()
-        found: dict[str, Any] = plain(
-            {
-                "environment": self.environment,
-                "policy": self.policy,
-                "strategy": self.strategy,
-                **self._helpers,
-                "norm": self.norm,
-                "standard_error": self.standard_error,
-                "relative_error": self.relative_error,
-                "return": self.returns.value,
-                "return_low": low,
-                "return_high": high,
-                "uniform_transitions": self.uniform_transitions,
-                "parameters": self.vector.size,
-                "gamma": self.returns.gamma,
-                "horizon": self.schedule.horizon,
-                "transitions": self.transitions,
-                "trajectories": self.trajectories,
-                "counts": self.schedule.counts.tolist(),
-                "seed": self.seed,
-                "seconds": self.seconds,
-                "warnings": self.warnings,
-                "remarks": self.remarks,
-            }
+        return entries(
+            self,
+            without=("value", "vector", "returns", "directions", "projections"),
+            norm=self.norm,
+            relative_error=self.relative_error,
+            **{"return": self.returns.value, "return_low": low, "return_high": high},
+            parameters=self.vector.size,
+            gamma=self.returns.gamma,
+            horizon=self.schedule.horizon,
+            counts=self.schedule.counts.tolist(),
         )
-        return found
-
-    @property
-    def _helpers(self) -> dict[str, str]:
-        return {"baseline": self.baseline, "critic": self.critic}
 
 
 @declares
@@ -232,16 +215,8 @@ def gradient(env: Any, policy: Any, *, gamma: float, **options: Unpack[GradientO
 
 
 def _begin(problem: Problem, options: GradientOptions) -> Strategy:
-    """Returns a strategy that begins to spend the budget."""
-    strategy: Any = options["strategy"]
     cross_fitted = options["baseline"] is not None
-    if isinstance(strategy, str):
-        checks.choice("strategy", strategy, get_args(StrategyName))
-        strategy = STRATEGIES[strategy]()
-    if not isinstance(strategy, Strategy) or strategy.begun:
-        raise ValueError(
-            f"strategy must be a name, or one that leaves horizon, budget and gamma open, got {checks.shown(strategy)}"
-        )
+    strategy = Method.of(options["strategy"], None, has_critic=False).begin(problem, options["budget"])
     if strategy.until is not None:
         raise ValueError(f"strategy must have until=None: it is about the return, got {strategy.until!r}")
     if strategy.options.get("unbiased") and cross_fitted:
@@ -249,28 +224,22 @@ def _begin(problem: Problem, options: GradientOptions) -> Strategy:
             "baseline must be None with Adaptive(unbiased=True), whose halves are planned before a baseline is known: "
             "give a critic, or use strategy 'adaptive'"
         )
-    spending: Strategy = strategy.begin(horizon=problem.horizon, budget=options["budget"], gamma=problem.gamma)
-    spending.divide(cross_fitted=cross_fitted)
-    return spending
+    strategy.divide(cross_fitted=cross_fitted)
+    return strategy
 
 
 def _open(problem: Problem, policy: Any) -> tuple[EnvironmentsSimulator, DifferentiablePolicy]:
     from rido.policies.differentiable import differentiable_policy
     from rido.simulators.environments_simulator import EnvironmentsSimulator
     from rido.simulators.opening import open_environments
-    from rido.simulators.wrappers import Wrappers
 
-    ends, options = problem.options["end_on_truncation"], problem.options
-    wrappers = Wrappers(problem.horizon, end_on_truncation=ends)
+    envs = open_environments(problem.env, problem.horizon, problem.options)
     try:
-        kwargs = dict(options["env_kwargs"] or {})
-        envs = open_environments(problem.env, wrappers, env_kwargs=kwargs, num_envs=options["num_envs"])
         acting = differentiable_policy(policy, envs.observation_space, envs.action_space)
     except BaseException:
-        wrappers.restore()
+        envs.close()
         raise
-    settings = dict(end_on_truncation=ends, reseed=options["reseed"])
-    return EnvironmentsSimulator(envs, acting, problem.horizon, **settings), acting
+    return EnvironmentsSimulator(envs, acting, problem.horizon), acting
 
 
 def _estimate(

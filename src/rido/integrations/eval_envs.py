@@ -83,11 +83,9 @@ class Episodes:
         return bool(self._taken()[-1] > self._ended()[-1])
 
     def _taken(self) -> NDArray[np.int64]:
-        """How often each step was taken."""
         return count_reached(concatenate(self._batches).steps, self._horizon)
 
     def _ended(self) -> NDArray[np.int64]:
-        """How many episodes ended with each step."""
         return np.bincount([steps - 1 for steps, _ in self._ends], minlength=self._horizon)
 
     def difference(self, other: Episodes, gamma: float) -> Estimate | None:
@@ -122,8 +120,6 @@ class EvalEnvs:
 
     Args:
         eval_env: an id, a function that makes an environment, an environment, or a VecEnv.
-        gamma: discount factor.
-        horizon: steps over which the return is summed, or None.
         render: whether to render every step.
 
     Attributes:
@@ -162,7 +158,7 @@ class EvalEnvs:
             case _:
                 kinds = "an id, a function, an environment or a VecEnv"
                 raise ValueError(f"eval_env must be {kinds}, got {checks.shown(eval_env)}")
-        first = self._rows[0] if self._make is None else self._make()
+        first = self._rows[0] if self._make is None else checks.called("eval_env", self._make)
         if not isinstance(first, gym.Env):
             raise ValueError(f"eval_env must make a gymnasium.Env when it is called, got {checks.shown(first)}")
         self.name = environment_name(first)
@@ -171,12 +167,7 @@ class EvalEnvs:
             first.close()
 
     def open(self, episodes: Episodes, agent_space: gym.Space[Any]) -> Any:
-        """Returns what :func:`rido.evaluate` takes.
-
-        Args:
-            episodes: where the ends of episodes are counted.
-            agent_space: the agent's observation space.
-        """
+        """Returns what :func:`rido.evaluate` takes; ends of episodes are counted by ``episodes``."""
 
         def wrap(env: Env) -> Env:
             return _EpisodeWrapper(_seen_by(agent_space, env), episodes, monitored=self._monitored, render=self._render)
@@ -318,7 +309,6 @@ def _translated(envs: sb3.VecEnv) -> list[Env]:
 
 
 def _below(wrapper: sb3.VecEnvWrapper) -> list[Env]:
-    """Returns the environments below a wrapper that changes observations."""
     normalize = sb3.unwrap_vec_normalize(wrapper.venv)
     if normalize is not None and normalize.norm_obs:
         raise ValueError(f"eval_env must have VecNormalize around {type(wrapper).__name__}, got it inside")
@@ -326,7 +316,6 @@ def _below(wrapper: sb3.VecEnvWrapper) -> list[Env]:
 
 
 def _find_horizon(env: Env, horizon: int | None, gamma: float) -> tuple[int, bool]:
-    """Returns the horizon, and whether it had to be found by random actions."""
     try:
         return resolve_horizon(env, horizon, gamma), False
     except ValueError:

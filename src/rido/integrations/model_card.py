@@ -1,7 +1,5 @@
 """Model cards: the evaluation results of a run as the Hugging Face hub reads them; needs the extra ``hub``."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rido.core.digits import to_digits

@@ -157,9 +157,10 @@ class EvalCallback(EventCallback):
         self._intervals: list[tuple[float, float, int]] = []
 
     def _init_callback(self) -> None:
-        for folder in (self.best_model_save_path, self.log_path.parent if self.log_path is not None else None):
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
+        if self.best_model_save_path is not None:
+            checks.made_folder("best_model_save_path", self.best_model_save_path)
+        if self.log_path is not None:
+            checks.made_folder("log_path", self.log_path.parent)
         training, evaluating = self._normalizers()
         if training is None and evaluating is not None and evaluating.norm_obs:
             raise ValueError("eval_env must not be a VecNormalize where the training environment is none: wrap both")
@@ -224,7 +225,6 @@ class EvalCallback(EventCallback):
         return result, episodes
 
     def _record(self, result: Evaluation, episodes: Episodes) -> None:
-        """Writes one result into the logger, the file and the terminal."""
         low, high = result.interval(self.confidence)
         length, success = episodes.mean_length, episodes.success_rate
         half = math.sqrt(2) * result.standard_error if math.isfinite(result.standard_error) else 0.0

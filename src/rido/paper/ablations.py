@@ -1,7 +1,5 @@
 """The effect of RIDO's two settings, robustness level beta and batch b, on the paper's Examples 1 and 2."""
 
-from __future__ import annotations
-
 import zlib
 from typing import Any
 
@@ -15,12 +13,9 @@ from rido.study.strategies import Bank
 BETAS = (1.0, 1.1, 5.0, 10.0, 20.0, 100.0, 1000.0)
 BATCHES = (50, 100, 200, 300, 400, 500)
 BUDGETS = (1000, 2500, 5000, 7500, 10_000)
-BETA_BATCH = 100
-"""b while beta is varied."""
-BATCH_BETA = 5.0
-"""beta while b is varied."""
-SCHEDULE_BUDGET = {"beta": 10_000, "batch": 1000}
-"""Budgets of the schedules in the paper's figures."""
+BETA_BATCH = 100  # b while beta is varied
+BATCH_BETA = 5.0  # beta while b is varied
+SCHEDULE_BUDGET = {"beta": 10_000, "batch": 1000}  # budgets of the schedules in the paper's figures
 
 
 def ablate(source: BankSource, budget: int, beta: float, batch: int, runs: int) -> dict[str, Any]:

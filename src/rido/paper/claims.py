@@ -1,7 +1,5 @@
 """The paper's claims, with a verdict on each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.paper.domains import GAMMAS
+from rido.paper.domains import GAMMAS, TABLES
 from rido.paper.errors import PAPER
 from rido.paper.live import PAPER_SECONDS
 
@@ -19,29 +17,17 @@ Array = NDArray[np.float64]
 Results = Mapping[str, Any]
 Verdict = Literal["holds", "holds in part", "does not hold", "too few runs to tell"]
 
-EQUAL = 0.05
-"""Errors that differ by at most this share are called equal, even if the difference is significant."""
-
+EQUAL = 0.05  # errors that differ by at most this share are called equal, even if the difference is significant
 RESOLUTION = 1.28
 """Resolution of the paper's figures: the 95% interval of a mean squared error from 100 runs reaches 1.28 times it."""
 
-BOUNDED = 0.05
-"""A ratio that grows by less than this share for ten times the budget is called bounded."""
-
-ALIKE = 0.1
-"""Schedules are alike if moving at most this share of the samples of one gives the other."""
+BOUNDED = 0.05  # a ratio that grows by less than this share for ten times the budget is called bounded
+ALIKE = 0.1  # schedules are alike if moving at most this share of the samples of one gives the other
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of the paper.
-
-    Attributes:
-        section: where it is checked.
-        text: what the paper says.
-        verdict: whether it holds.
-        numbers: what was measured.
-    """
+    """One claim of the paper, where it is checked, whether it holds, and what was measured."""
 
     section: str
     text: str
@@ -57,17 +43,9 @@ class Ratio:
     low: float
     high: float
 
-    @property
-    def verdict_smaller(self) -> Verdict:
-        """Whether it is below 1."""
-        if self.high < 1:
-            return "holds"
-        return "does not hold" if self.low > 1 else "too few runs to tell"
-
-    @property
-    def verdict_not_larger(self) -> Verdict:
-        """Whether it is below 1, or within 5% of it."""
-        if self.high < 1 + EQUAL:
+    def verdict_below(self, limit: float) -> Verdict:
+        """Whether it is below a limit, which does not hold if it is above 1."""
+        if self.high < limit:
             return "holds"
         return "does not hold" if self.low > 1 else "too few runs to tell"
 
@@ -149,7 +127,7 @@ def _compare(
     for gamma in gammas:
         cells = cells_of(section, domain, gamma)
         ratios = {f"{one} / {other}": mse_ratio(cells, one, other) for one, other in pairs}
-        verdicts += [ratio.verdict_smaller if kind == "smaller" else ratio.verdict_equal for ratio in ratios.values()]
+        verdicts += [r.verdict_below(1) if kind == "smaller" else r.verdict_equal for r in ratios.values()]
         shares = ", ".join(f"{name} {_over_oracle(cells, name):.2f}" for name in PAPER)
         found = ", ".join(f"{name} {ratio}" for name, ratio in ratios.items())
         texts.append(f"gamma {gamma:g}: MSE {found}; true variance over the oracle's: {shares}")
@@ -161,56 +139,20 @@ def _over_oracle(cells: Sequence[Results], name: str) -> float:
     return math.exp(float(np.mean([math.log(cell["strategies"][name]["relative_variance"]) for cell in cells])))
 
 
-_BETTER = [("rido", "uniform"), ("rido", "robust")]
-_ERRORS: Mapping[str, Sequence[tuple[str, str, Sequence[tuple[str, str]], str, Sequence[float]]]] = {
-    "main": [
-        ("Navigation: RIDO reaches the level of the uniform strategy", "navigation", _BETTER[:1], "equal", GAMMAS),
-        (
-            "Navigation: RIDO and uniform beat the robust strategy",
-            "navigation",
-            [("rido", "robust"), ("uniform", "robust")],
-            "smaller",
-            GAMMAS,
-        ),
-        ("LQG: RIDO beats both the uniform and the robust strategy", "lqg", _BETTER, "smaller", GAMMAS),
-        ("Pendulum: RIDO beats both the uniform and the robust strategy", "pendulum", _BETTER, "smaller", GAMMAS),
-        (
-            "Ant, gamma 0.999: no significant difference between the strategies",
-            "ant",
-            [*_BETTER, ("robust", "uniform")],
-            "equal",
-            GAMMAS[:1],
-        ),
-        (
-            "Ant, gamma 0.99: the uniform strategy is worse than RIDO and robust",
-            "ant",
-            [("rido", "uniform"), ("robust", "uniform")],
-            "smaller",
-            GAMMAS[1:],
-        ),
-    ],
-    "additional": [
-        (f"{title}: RIDO beats uniform and robust (shown, not said)", title.lower(), _BETTER, "smaller", GAMMAS)
-        for title in ("Swimmer", "Reacher", "HalfCheetah")
-    ],
-}
-"""Of each section: what the paper says of a domain, the pairs of strategies, how their errors compare, and where."""
-
-
 def _errors(section: Results, name: str, domains: Sequence[str]) -> Iterator[Claim]:
-    for text, domain, pairs, kind, gammas in _ERRORS[name]:
-        yield Claim(name, text, *_compare(section, domain, pairs, kind, gammas))
+    for claim in TABLES["claims"][name]:
+        how = {field: value for field, value in claim.items() if field != "text"}
+        yield Claim(name, claim["text"], *_compare(section, **how))
     yield _beyond(section, domains, name)
 
 
 def _beyond(section: Results, domains: Sequence[str], name: str) -> Claim:
-    """Returns this project's own claim on the adaptive strategy."""
     verdicts: list[Verdict] = []
     texts = []
     for domain in domains:
         for gamma in GAMMAS:
             ratio = mse_ratio(cells_of(section, domain, gamma), "adaptive", "rido")
-            verdicts.append(ratio.verdict_not_larger)
+            verdicts.append(ratio.verdict_below(1 + EQUAL))
             texts.append(f"{domain} {gamma:g}: {ratio}")
     return Claim(name, "(ours) the adaptive strategy is at least as good as RIDO", _all(verdicts), "; ".join(texts))
 

@@ -4,10 +4,9 @@ A truncated trajectory is the beginning of a full one, so a bank of full-length 
 thousands of repetitions affordable. Runs draw from the bank, whose mean return is the exact truth.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,47 +22,29 @@ from rido.simulators.base import trajectory_seeds
 
 Array = NDArray[np.float64]
 
-GAMMAS = (0.999, 0.99)
-"""The higher and the lower discount factor of every domain; the paper names them for Ant."""
+GAMMAS = (0.999, 0.99)  # the higher and the lower discount factor of every domain; the paper names them for Ant
+PARTS = 100  # files of a full bank, which is a folder to which more can be added
 
-PARTS = 100
-"""Files of a full bank, which is a folder to which more can be added."""
-
+TABLES: dict[str, Any] = tomllib.loads((Path(__file__).parent / "tables.toml").read_text(encoding="utf-8"))
 _SEED = 2026
-_ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}
 
 
 @dataclass(frozen=True)
 class Domain:
-    """One of the paper's domains, with the settings of its Table 1 and those that the paper leaves open.
+    """One of the paper's domains, with the settings of its Table 1 and those that the paper leaves open."""
 
-    Attributes:
-        name: in files and on the command line.
-        title: in pictures.
-        env: Gymnasium id.
-        horizon: steps T. The paper gives 500 for Ant and HalfCheetah; b must be a multiple of T, at least 2 T.
-        batch: b of the paper's Table 1.
-        budgets: transitions of the runs.
-        schedule_budget: the budget whose schedules are drawn.
-        rows: trajectories of a full bank.
-        trained: whether the policy is a trained agent; if not, the domain has its own policy.
-        zoo: algorithm and environment of the agent in the RL Baselines3 Zoo; None if it has none.
-        own_policy_of_gamma: whether the domain's own policy depends on the discount factor.
-        env_kwargs: arguments of the environment.
-    """
-
-    name: str
-    title: str
-    env: str
-    horizon: int
-    batch: int
-    budgets: tuple[int, ...]
-    schedule_budget: int
-    rows: int
-    trained: bool = False
-    zoo: tuple[str, str] | None = None
-    own_policy_of_gamma: bool = False
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    name: str  # in files and on the command line
+    title: str  # in pictures
+    env: str  # gymnasium id
+    horizon: int  # steps T. The paper gives 500 for Ant and HalfCheetah; b must be a multiple of T, at least 2 T
+    batch: int  # b of the paper's Table 1
+    budgets: tuple[int, ...]  # transitions of the runs
+    schedule_budget: int  # the budget whose schedules are drawn
+    rows: int  # trajectories of a full bank
+    trained: bool = False  # whether the policy is a trained agent; if not, the domain has its own policy
+    zoo: tuple[str, str] | None = None  # algorithm and environment of the agent in the RL Baselines3 Zoo
+    own_policy_of_gamma: bool = False  # whether the domain's own policy depends on the discount factor
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict, hash=False)  # arguments of the environment
 
     @property
     def part(self) -> int:
@@ -71,54 +52,25 @@ class Domain:
         return self.rows // PARTS
 
 
-_SMALL = (1000, 2000, 3000, 5000, 10_000)
-_LARGE = (6000, 9000, 12_000, 15_000, 20_000)
+def _domain(table: dict[str, Any]) -> Domain:
+    fields: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    return Domain(**fields)
 
-MAIN = (
-    Domain("pendulum", "Pendulum", "Pendulum-v1", 100, 500, _SMALL, 5000, 20_000, True, ("ppo", "Pendulum-v1")),
-    Domain("lqg", "LQG", "rido/LQG-v0", 100, 500, _SMALL, 5000, 200_000, own_policy_of_gamma=True),
-    Domain("navigation", "Navigation", "rido/Navigation-v0", 100, 1000, (2000, 3000, 4000, 5000, 10_000), 5000, 50_000),
-    Domain("ant", "Ant", "Ant-v5", 500, 3000, _LARGE, 20_000, 8000, True, ("trpo", "Ant-v3"), env_kwargs=_ANT),
+
+MAIN, ADDITIONAL, EXAMPLES = (
+    tuple(map(_domain, TABLES["domains"][section])) for section in ("main", "additional", "examples")
 )
-"""The domains of the main figure and of the schedules."""
-
-ADDITIONAL = (
-    Domain(
-        "swimmer", "Swimmer", "Swimmer-v5", 500, 1000, (2000, 4000, 6000, 8000, 10_000), 10_000, 4000, True,
-        ("trpo", "Swimmer-v3"),
-    ),
-    Domain("reacher", "Reacher", "Reacher-v5", 50, 450, (900, 1800, 2700, 3600, 4500), 4500, 10_000, True),
-    Domain(
-        "halfcheetah", "HalfCheetah", "HalfCheetah-v5", 500, 3000, _LARGE, 20_000, 4000, True,
-        ("ppo", "HalfCheetah-v3"),
-    ),
-)  # fmt: skip
-"""The domains of the appendix."""
-
-EXAMPLES = (
-    Domain("example1", "Example 1", "rido/LastStep-v0", 10, 100, (), 10_000, 50_000),
-    Domain("example2", "Example 2", "rido/FirstStep-v0", 10, 100, (), 10_000, 50_000),
-)
-"""The paper's two examples: all reward in the last step, and all reward in the first step."""
 
 
 @dataclass(frozen=True)
 class BankSource:
-    """A domain with its policy and the place of its bank: all that a process needs to record or read the bank.
+    """A domain with its policy and the place of its bank: all that a process needs to record or read the bank."""
 
-    Attributes:
-        domain: the domain.
-        gamma: discount factor that the policy was made for; None where the policy does not depend on it.
-        policy: file of a trained agent; None for the domain's own policy.
-        rows: trajectories of the bank.
-        folder: folder of all banks.
-    """
-
-    domain: Domain
-    gamma: float | None
-    policy: Path | None
-    rows: int
-    folder: Path
+    domain: Domain  # the domain
+    gamma: float | None  # discount factor that the policy was made for; None where the policy does not depend on it
+    policy: Path | None  # file of a trained agent; None for the domain's own policy
+    rows: int  # trajectories of the bank
+    folder: Path  # folder of all banks
 
     @property
     def name(self) -> str:

@@ -1,7 +1,5 @@
 """The mean squared error and the schedules of every strategy in one domain, at one discount factor and budget."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,15 +14,9 @@ from rido.study.strategies import Bank, StrategyResult, compare_strategies, stan
 
 Array = NDArray[np.float64]
 
-PAPER = ("uniform", "robust", "rido")
-"""The strategies that the paper compares."""
-
-BEYOND = ("oracle", "adaptive", "adaptive + critic")
-"""The strategies that the reproduction adds."""
-
-CRITIC_SHARE = 4
-"""Runs without a critic for each run with one: fitting a critic in every run takes long."""
-
+PAPER = ("uniform", "robust", "rido")  # the strategies that the paper compares
+BEYOND = ("oracle", "adaptive", "adaptive + critic")  # the strategies that the reproduction adds
+CRITIC_SHARE = 4  # runs without a critic for each run with one: fitting a critic in every run takes long
 FEWEST_CRITIC_RUNS = 2  # fitting critics takes seconds
 
 

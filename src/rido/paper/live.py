@@ -1,7 +1,5 @@
 """Real runs instead of a bank: their errors, and their running time."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from collections.abc import Callable
@@ -20,14 +18,11 @@ from rido.strategies import Rido, Robust, Strategy, Uniform
 
 Array = NDArray[np.float64]
 
-SETTINGS = ((4000, 1000), (8000, 1000), (8000, 2000))
-"""Budget and batch of each row of the paper's running times."""
-
-PAPER_SECONDS = {
+SETTINGS = ((4000, 1000), (8000, 1000), (8000, 2000))  # budget and batch of each row of the paper's running times
+PAPER_SECONDS = {  # seconds that the paper reports for RIDO and for its baselines
     "ant": {(4000, 1000): (27, 20), (8000, 1000): (47, 29), (8000, 2000): (41, 29)},
     "halfcheetah": {(4000, 1000): (23, 15), (8000, 1000): (37, 20), (8000, 2000): (31, 20)},
 }
-"""Seconds that the paper reports for RIDO and for its baselines."""
 
 
 def spot_check(source: BankSource, gamma: float, budget: int, runs: int) -> dict[str, Any]:
@@ -74,14 +69,7 @@ class SolverRido(Rido):
 
 
 def running_time(source: BankSource, budget: int, batch: int, repetitions: int) -> dict[str, Any]:
-    """Returns the seconds that each strategy takes with real steps. Strategies take turns, so that ratios are fair.
-
-    Args:
-        source: the domain and its policy.
-        budget: transitions.
-        batch: b of RIDO.
-        repetitions: runs of each strategy, whose medians are returned.
-    """
+    """Returns the median seconds of each strategy with real steps. Strategies take turns, so that ratios are fair."""
     strategies: dict[str, Callable[..., Strategy]] = {
         "uniform": Uniform,
         "robust": Robust,

@@ -1,7 +1,5 @@
 """Many runs of RIDO in lockstep, for studies with thousands of short batches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,20 +14,14 @@ Counts = NDArray[np.int64]
 
 @dataclass
 class Sums:
-    """Sums of rewards and of their products for many runs, so that a batch costs the same however many came before.
+    """Sums of rewards and of their products for many runs, so that a batch costs the same however many came before."""
 
-    Attributes:
-        counts: samples of each step, shape (runs, T).
-        totals: sums of rewards, shape (runs, T).
-        products: sums of products of two rewards of one trajectory, shape (runs, T, T).
-    """
-
-    counts: Counts
-    totals: Array
-    products: Array
+    counts: Counts  # samples of each step, shape (runs, T)
+    totals: Array  # sums of rewards, shape (runs, T)
+    products: Array  # sums of products of two rewards of one trajectory, shape (runs, T, T)
 
     @classmethod
-    def nothing(cls, runs: int, horizon: int) -> Sums:
+    def nothing(cls, runs: int, horizon: int) -> "Sums":
         """No rewards yet."""
         shape = (runs, horizon)
         return cls(np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros((*shape, horizon)))
@@ -79,21 +71,7 @@ def plan(weights: Array, size: int) -> Counts:
 def many_rido(
     bank: Array, *, budget: int, gamma: float, batch: int, beta: float, runs: int, seed: int, width: float = 1.0
 ) -> tuple[Array, Counts]:
-    """Runs Algorithm 1 of the paper many times on rows drawn from a bank.
-
-    Args:
-        bank: rewards of full-length trajectories, shape (rows, T).
-        budget: transitions of each run.
-        gamma: discount factor.
-        batch: transitions of one batch, b in the paper.
-        beta: robustness level.
-        runs: number of runs.
-        seed: seed of all random draws.
-        width: width of the range of rewards, which scales the bonuses.
-
-    Returns:
-        The estimated return of each run, and its samples of each step, shape (runs, T).
-    """
+    """Runs Algorithm 1 of the paper many times on rows drawn from a bank; returns values and counts of each run."""
     rng, horizon = np.random.default_rng(seed), bank.shape[1]
     sums = Sums.nothing(runs, horizon)
     for spent in range(0, budget, batch):

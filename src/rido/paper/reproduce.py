@@ -40,24 +40,18 @@ Cell = tuple[dict[str, Any], Job]
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The paper's experiments with a given number of runs.
+    """The paper's experiments with a given number of runs."""
 
-    Attributes:
-        out: folder for all data and pictures.
-        runs: repetitions of every point.
-        agents: a folder of trained agents, "hub", or None for the shipped ones.
-    """
-
-    out: Path
-    runs: int
-    agents: str | Path | None
+    out: Path  # folder for all data and pictures
+    runs: int  # repetitions of every point
+    agents: str | Path | None  # a folder of trained agents, "hub", or None for the shipped ones
 
     def source(self, domain: Domain, gamma: float) -> BankSource:
         """Returns the bank of a domain. A study with fewer runs has a smaller bank."""
         return BankSource(
             domain=domain,
             gamma=gamma if domain.own_policy_of_gamma else None,
-            policy=find_policy(domain, self.agents, self.out / "agents"),
+            policy=find_policy(domain, self.agents),
             rows=domain.part * math.ceil(PARTS * min(self.runs, _FULL_STUDY) / _FULL_STUDY),
             folder=self.out / "banks",
         )
@@ -295,7 +289,6 @@ def _write_section(content: dict[str, Any], path: Path) -> None:
 
 
 def _with_arrays(path: Path, content: Any) -> Any:
-    """Returns a section's numbers with its arrays put back in place."""
     with np.load(path) as arrays:
         for name in arrays.files:
             *places, last = name.split("/")[1:]

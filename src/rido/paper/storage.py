@@ -1,7 +1,5 @@
 """The state of a reproduction: one file for each finished task, so that it can be resumed."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -18,25 +16,14 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Job:
-    """Work for another process.
+    """Work for another process."""
 
-    Attributes:
-        path: file that exists once the task is done: written by the work itself, or JSON with what it returned.
-        work: a function of no arguments that can be pickled.
-    """
-
-    path: Path
-    work: Callable[[], Any]
+    path: Path  # file that exists once the task is done: written by the work itself, or JSON with what it returned
+    work: Callable[[], Any]  # a function of no arguments that can be pickled
 
 
 def run_tasks(tasks: Sequence[Job], processes: int, advance: Callable[[], None]) -> None:
-    """Runs all tasks that are not done yet in several processes, and writes each result as soon as it is there.
-
-    Args:
-        tasks: the tasks, longest first.
-        processes: number of processes.
-        advance: called once for each task, also for those done before.
-    """
+    """Runs all tasks that are not done yet in several processes, and writes each result as soon as it is there."""
     todo = [task for task in tasks if not task.path.exists()]
     for _ in range(len(tasks) - len(todo)):
         advance()
@@ -60,7 +47,6 @@ def run_tasks(tasks: Sequence[Job], processes: int, advance: Callable[[], None])
 
 
 def _timed(work: Callable[[], Any]) -> Any:
-    """Runs a task's work and adds the processor seconds that it took."""
     started = time.process_time()
     result = work()
     return result if result is None else {**result, "seconds": time.process_time() - started}

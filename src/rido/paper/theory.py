@@ -1,7 +1,5 @@
 """The paper's theorems, checked numerically."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable
@@ -24,9 +22,7 @@ DELTA = 0.05
 BUDGETS = (200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000)
 HORIZONS = (3, 5, 10, 20, 50, 100)
 ROBUST_GAMMAS = (0.9, 0.99, 1.0)
-BUDGET_PER_STEP = 100
-"""Full-length trajectories that the budget pays for as the horizon grows."""
-
+BUDGET_PER_STEP = 100  # full-length trajectories that the budget pays for as the horizon grows
 _ROWS = 50_000
 _MOST_RUNS = 100
 
@@ -45,11 +41,10 @@ def _overcorrecting(rng: np.random.Generator, rows: int) -> Array:
     return rewards
 
 
-PROCESSES: dict[str, Callable[[np.random.Generator, int], Array]] = {
+PROCESSES: dict[str, Callable[[np.random.Generator, int], Array]] = {  # rewards in [0, 1], as the theorem requires
     "f_t >= 0": _fading,
     "some f_t < 0": _overcorrecting,
 }
-"""Rewards in [0, 1], as the theorem requires."""
 
 
 def regret(process: str, budget: int, robustness: str, runs: int) -> dict[str, Any]:
@@ -101,13 +96,7 @@ def predetermined(horizon: int, runs: int) -> dict[str, Any]:
 
 
 def grouping(source: BankSource, gamma: float, steps: int = 60) -> dict[str, Any]:
-    """Returns weights f_t of real rewards, and the groups that make problem (6) of the paper convex (its Figure 1).
-
-    Args:
-        source: the domain.
-        gamma: discount factor.
-        steps: the most steps to return, for the figure; the last group is complete.
-    """
+    """Returns weights f_t of real rewards, and the groups that make problem (6) of the paper convex (its Figure 1)."""
     rewards, _ = rewards_of(source)
     weights = true_weights(rewards, gamma)
     *starts, end = (start for start in groups(weights) if start <= steps)

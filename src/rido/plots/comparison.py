@@ -21,15 +21,7 @@ _LONGEST = 24  # characters of a name
 
 @style()
 def plot_intervals(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """Draws the value of each policy with its interval; with the comparison's confidence all intervals hold at once.
-
-    Args:
-        comparison: what :func:`rido.compare` returned.
-        ax: where to draw; new axes if not given.
-
-    Returns:
-        The axes.
-    """
+    """Draws the value of each policy with its interval; with the comparison's confidence all intervals hold at once."""
     ax = rows_of(comparison.ranking, ax)
     found = [(estimate.value, *comparison.interval(name)) for name, estimate in comparison.values.items()]
     draw_intervals(ax, found, [_colour(comparison, name) for name in comparison.ranking])
@@ -39,15 +31,7 @@ def plot_intervals(comparison: Comparison, ax: Axes | None = None) -> Axes:
 
 @style()
 def plot_exits(comparison: Comparison, ax: Axes | None = None) -> Axes:
-    """Draws how long each policy was in the race: a dot where it was eliminated, an arrow where it was not.
-
-    Args:
-        comparison: what :func:`rido.compare` returned.
-        ax: where to draw; new axes if not given.
-
-    Returns:
-        The axes.
-    """
+    """Draws how long each policy was in the race: a dot where it was eliminated, an arrow where it was not."""
     ax = rows_of(comparison.ranking, ax)
     for row, name in enumerate(comparison.ranking):
         end, colour = comparison.eliminated.get(name, comparison.transitions), _colour(comparison, name)
@@ -63,13 +47,6 @@ def plot_differences(comparison: Comparison, ax: Axes | None = None) -> Axes:
     """Draws the paired differences of the other policies to the leader, with the bounds that decide eliminations.
 
     The interval of a policy that was eliminated behind another leader may hold 0.
-
-    Args:
-        comparison: what :func:`rido.compare` returned.
-        ax: where to draw; new axes if not given.
-
-    Returns:
-        The axes.
     """
     leader, *others = comparison.ranking
     ax = rows_of(others, ax)

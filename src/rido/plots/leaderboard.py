@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rido.core import checks
 from rido.core.digits import to_digits, with_interval
 from rido.plots.comparison import draw_intervals, picture_height, plot_intervals, rows_of
 from rido.plots.markdown import escaped, table
@@ -28,17 +29,8 @@ _RUNS = "runs"  # folder of the reports
 
 
 def write_leaderboard(board: Leaderboard, folder: str | Path) -> Path:
-    """Writes ``leaderboard.html``, ``.md`` and ``.csv``, and a report of each run; needs the extra ``report``.
-
-    Args:
-        board: what :meth:`rido.Suite.run` returned.
-        folder: where to write; made if it is not there.
-
-    Returns:
-        The page.
-    """
-    folder = Path(folder)
-    (folder / _RUNS).mkdir(parents=True, exist_ok=True)
+    """Writes ``leaderboard.html``, ``.md``, ``.csv`` and a report of each run; needs the extra ``report``."""
+    folder = checks.made_folder("folder", Path(folder) / _RUNS).parent
     for task, links in _links(board).items():
         for name, link in links.items():
             write_report(board.run(name, task), folder / link)
@@ -75,15 +67,7 @@ def script_and_digest(name: str) -> tuple[str, str]:
 
 @style()
 def plot_scores(board: Leaderboard, ax: Axes | None = None) -> Axes:
-    """Draws the score of each policy with its interval; with the confidence all intervals hold at once.
-
-    Args:
-        board: what :meth:`rido.Suite.run` returned.
-        ax: where to draw; new axes if not given.
-
-    Returns:
-        The axes.
-    """
+    """Draws the score of each policy with its interval; with the confidence all intervals hold at once."""
     ax = rows_of(board.ranking, ax)
     found = [(board.scores[name].value, *board.interval(name)) for name in board.ranking]
     draw_intervals(ax, found, [BLUE] * len(found))
@@ -162,3 +146,9 @@ def _score(row: dict[str, Any]) -> list[tuple[float | None, str]]:
 
 def _cell(cell: dict[str, Any]) -> str:
     return with_interval(cell["value"], cell["interval_low"], cell["interval_high"])
+
+
+def live_html(title: str) -> str:
+    """Returns the page that ``rido watch`` serves; it gets the state of the run from ``events`` beside it."""
+    script, digest = script_and_digest("live.js")
+    return template("live.html").render(title=title, script=script, digest=digest)

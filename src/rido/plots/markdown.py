@@ -1,7 +1,5 @@
 """Tables in Markdown, in which names of policies and environments are plain text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 
@@ -12,12 +10,7 @@ def escaped(text: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns the lines of a table: the first column to the left, the others to the right.
-
-    Args:
-        columns: names of the columns.
-        rows: texts, which are escaped.
-    """
+    """Returns the lines of a table: the first column to the left, the others to the right."""
     ruler = ["---", *("---:" for _ in columns[1:])]
     texts = [[escaped(cell) for cell in row] for row in (columns, *rows)]
     return [f"| {' | '.join(row)} |" for row in (texts[0], ruler, *texts[1:])]

@@ -38,14 +38,11 @@ def plot_schedule(
         label: written where its line ends; "" for none.
         uniform: whether to draw the uniform schedule of as many transitions beside it.
         ax: where to draw; new axes if not given.
-
-    Returns:
-        The axes.
     """
     ax = _axes(ax)
     schedules = [schedule] if isinstance(schedule, Schedule) else list(schedule)
     if not schedules or len({each.horizon for each in schedules}) != 1:
-        raise ValueError(f"schedule must be one or more schedules of the same horizon, got {schedule!r}")
+        raise ValueError(f"schedule must be one or more schedules of the same horizon, got {checks.shown(schedule)}")
     counts = np.array([each.counts for each in schedules], dtype=np.float64)
     horizon = counts.shape[1]
     mean = counts.mean(axis=0)
@@ -77,9 +74,6 @@ def plot_weights(weights: ArrayLike, *, label: str = "weight", pooled: bool = Tr
         label: written where their line ends; "" for none.
         pooled: whether to draw their non-increasing regression too, whose square root the best schedule follows.
         ax: where to draw; new axes if not given.
-
-    Returns:
-        The axes.
     """
     ax = _axes(ax)
     rows = np.atleast_2d(np.asarray(weights, dtype=np.float64))
@@ -116,9 +110,6 @@ def plot_estimates(
         truth: the expected return, where it is known.
         label: written where their line ends; "" for none.
         ax: where to draw; new axes if not given.
-
-    Returns:
-        The axes.
     """
     ax = _axes(ax)
     known = [
@@ -144,9 +135,6 @@ def plot_comparison(comparisons: StrategyComparison | Sequence[StrategyCompariso
         comparisons: what :func:`rido.study.compare_strategies` returned, or that for several budgets and the same
             strategies.
         ax: where to draw; new axes if not given.
-
-    Returns:
-        The axes.
     """
     ax = _axes(ax)
     several = list(comparisons) if isinstance(comparisons, Sequence) else [comparisons]
@@ -179,15 +167,7 @@ def plot_comparison(comparisons: StrategyComparison | Sequence[StrategyCompariso
 
 @style()
 def plot_schedules(comparison: StrategyComparison, *, ax: Axes | None = None) -> Axes:
-    """Draws where each strategy's samples went: the mean over the repetitions, and a band with 95% of them.
-
-    Args:
-        comparison: what :func:`rido.study.compare_strategies` returned.
-        ax: where to draw; new axes if not given.
-
-    Returns:
-        The axes.
-    """
+    """Draws where each strategy's samples went: the mean over the repetitions, and a band with 95% of them."""
     ax = _axes(ax)
     horizon = comparison.oracle.horizon
     edges = np.arange(horizon + 1)

@@ -27,32 +27,20 @@ if TYPE_CHECKING:
     from rido.evaluation.result import Evaluation
 
 _INK = "#1d2430"
-PAGE_SETTINGS: dict[str, Any] = {
+PAGE_SETTINGS: dict[str, Any] = {  # settings of matplotlib for pictures that become SVG elements
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK),
     **{"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"]},
 }
-"""Settings of matplotlib for pictures that become SVG elements."""
 _COLOURS = {_INK: "currentColor", GREY: "currentColor", BLUE: f"var(--main, {BLUE})"}  # in the picture, on the page
 
 
 def write_report(run: RecordedRun, output: str | Path) -> None:
-    """Writes the report of a run as one HTML file; needs the extra ``report``.
-
-    Args:
-        run: what :func:`rido.evaluation.recorded.read_run` read.
-        output: the HTML file to write.
-    """
+    """Writes the report of a run as one HTML file; needs the extra ``report``."""
     write_page(report_html(run), output)
 
 
 def write_comparison(comparison: Comparison, output: str | Path, verdict: str | None = None) -> None:
-    """Writes the report of a comparison as one HTML file; needs the extra ``report``.
-
-    Args:
-        comparison: what :func:`rido.compare` returned, or :func:`rido.comparison.compare.read_comparison` read.
-        output: the HTML file to write.
-        verdict: what a gate decided, in one line.
-    """
+    """Writes the report of a comparison, with a gate's verdict if any, as one HTML file; needs ``report``."""
     write_page(comparison_html(comparison, verdict), output)
 
 
@@ -86,7 +74,6 @@ def report_html(run: RecordedRun) -> str:
 
 
 def _component_rows(evaluation: Evaluation) -> dict[str, tuple[str, str]]:
-    """Returns the value of each component with its interval by itself and with the simultaneous one."""
     together = evaluation.intervals(simultaneous=True)
     return {
         name: (with_interval(estimate.value, *estimate.interval()), with_interval(estimate.value, *together[name]))
@@ -128,13 +115,7 @@ def evaluation_html(evaluation: Evaluation) -> str:
 
 
 def draw_svg(draw: Callable[..., Axes], title: str, inches: tuple[float, float]) -> str:
-    """Returns a picture as an SVG element.
-
-    Args:
-        draw: draws into the axes ``ax``.
-        title: as in :func:`svg_element`.
-        inches: width and height.
-    """
+    """Returns what ``draw`` draws into axes of this size as an SVG element, see :func:`svg_element`."""
     with style(PAGE_SETTINGS, extra="report"):
         from matplotlib.figure import Figure
 

@@ -1,7 +1,5 @@
 """Actions: what policies return, checked, and chosen from scores and distributions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,13 +23,6 @@ def one_by_one(actors: Sequence[Actor], observations: Any, space: Space) -> NDAr
 def one_action(action: Any, space: Space) -> Any:
     """An action of one observation as the environment gets it: as it is, if it has the shape of the space.
 
-    Args:
-        action: What a policy returned.
-        space: Action space of one environment.
-
-    Raises:
-        ActionError: It is no action of this space.
-
     Example:
         >>> from gymnasium import spaces
         >>> one_action(np.array([1]), spaces.Discrete(3)), one_action([0.5], spaces.Box(-1, 1, (1,)))
@@ -51,13 +42,7 @@ def one_action(action: Any, space: Space) -> Any:
 
 
 def check_actions(actions: Any, space: Space, rows: int | None = None) -> NDArray[Any]:
-    """Actions as an array, checked to have the right shape.
-
-    Args:
-        actions: What a policy returned.
-        space: Action space of one environment.
-        rows: Number of actions in a batch; None for the action of one observation.
-    """
+    """Actions as an array, checked to have the right shape: one for each row, or that of one observation."""
     if isinstance(actions, tuple):
         raise ActionError(
             f"policy must return an array of actions, got a tuple of {len(actions)}: return actions alone"
@@ -74,13 +59,7 @@ def check_actions(actions: Any, space: Space, rows: int | None = None) -> NDArra
 
 
 def choose_actions(output: Any, action_space: Space, *, deterministic: bool) -> NDArray[Any]:
-    """Actions of what a network returned.
-
-    Args:
-        output: A tensor of actions or of scores of discrete actions, or a distribution.
-        action_space: Action space of one environment.
-        deterministic: Whether a distribution gives its mode, or a sample.
-    """
+    """Actions of what a network returned: a tensor of actions or of scores of discrete actions, or a distribution."""
     import torch
 
     if isinstance(output, torch.distributions.Distribution):

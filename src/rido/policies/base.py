@@ -5,8 +5,6 @@ bit. Policies are therefore called on blocks of one fixed size, padded where row
 a row come from that row's own generator. So a trajectory does not depend on which others run beside it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -137,11 +135,7 @@ def call_in_blocks(
 ) -> NDArray[Any]:
     """Calls a function on blocks of exactly ``block`` rows; the last block is padded with copies of the last row.
 
-    Args:
-        function: Maps a block of observations and the index of its first row to one result per row.
-        observations: Batch of observations.
-        rows: Number of observations, at least 1.
-        block: Rows per call.
+    The function maps a block of observations and the index of its first row to one result per row.
     """
     results = []
     for start in range(0, rows, block):
@@ -151,12 +145,7 @@ def call_in_blocks(
 
 
 def steady_block(function: Callable[[Any, int], NDArray[Any]], observation_space: Space) -> int:
-    """Largest block in which a function gives a row the same bits at every position; 1 always does.
-
-    Args:
-        function: As in :func:`call_in_blocks`.
-        observation_space: Observation space of one environment, from which it is tried.
-    """
+    """Largest block in which such a function gives a row the same bits at every position; 1 always does."""
     from gymnasium.vector.utils import batch_space
 
     rows = _TRIED_BLOCKS[0]
@@ -172,13 +161,7 @@ def steady_block(function: Callable[[Any, int], NDArray[Any]], observation_space
 
 
 def draw(distribution: str, generators: Generators, size: int) -> NDArray[np.float64]:
-    """Draws random numbers for each row from that row's generator.
-
-    Args:
-        distribution: "random", "standard_normal" or "standard_exponential", a method of ``numpy.random.Generator``.
-        generators: One generator per row.
-        size: Numbers per row.
-    """
+    """Draws numbers for each row from its generator, by this method of ``numpy.random.Generator``."""
     if size == 1:  # scalars are several times faster to draw than arrays of one
         return np.array([[getattr(generator, distribution)()] for generator in generators])
     variates = np.empty((len(generators), size))

@@ -5,8 +5,6 @@ keep the score of every step. Plans need projections of the scores onto a few di
 weighted sum of all scores.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core import checks
 from rido.policies import sb3
 from rido.policies.base import Policy, Space
 from rido.policies.tensors import is_module
@@ -44,16 +43,7 @@ class DifferentiablePolicy(Policy):
 
     @abstractmethod
     def scores(self, observations: Any, actions: NDArray[Any], directions: Floats) -> Floats:
-        """Projects scores onto directions.
-
-        Args:
-            observations: Batch of observations.
-            actions: The actions taken there, as the policy returned them.
-            directions: One direction in the space of parameters for each row.
-
-        Returns:
-            The derivative of log pi(a | s) along each direction, one row for each observation.
-        """
+        """Derivatives of log pi(a | s) along directions in the space of parameters, one row for each observation."""
 
     @abstractmethod
     def weighted_scores(self, observations: Any, actions: NDArray[Any], weights: Floats) -> Floats:
@@ -113,7 +103,7 @@ def differentiable_policy(policy: Any, observation_space: Space, action_space: S
         return AgentScores(policy, observation_space, action_space)
     raise ValueError(
         "policy must be a torch module that returns a torch.distributions.Distribution, an on-policy SB3 model or a "
-        f"rido.jax.StochasticPolicy, got {policy!r:.80}"
+        f"rido.jax.StochasticPolicy, got {checks.shown(policy)}"
     )
 
 

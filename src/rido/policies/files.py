@@ -1,7 +1,5 @@
 """Several policies at once: lists, folders and patterns of checkpoints, and the names that they get."""
 
-from __future__ import annotations
-
 import glob
 import re
 from collections import Counter
@@ -37,14 +35,7 @@ def named_policies(policies: Mapping[str, Any] | Sequence[Any] | str | Path) -> 
 
 
 def parse_policies(texts: Sequence[str]) -> dict[str, Any]:
-    """Returns policies by their names, as they are given on a command line.
-
-    Args:
-        texts: policies, folders or patterns, in any order. NAME=POLICY names a policy.
-
-    Returns:
-        What :func:`named_policies` returns.
-    """
+    """Returns policies by their names, from a command line: policies, folders or patterns; NAME=POLICY names one."""
     found: list[tuple[str | None, Any]] = []
     for text in texts:
         name, equals, policy = text.partition("=")
@@ -71,12 +62,8 @@ def checkpoints(place: str | Path) -> list[Path]:
         found = [Path(file) for file in glob.glob(str(place), recursive=True) if Path(file).is_file()]
     if not found:
         raise ValueError(f"policies must be a folder or pattern of {' or '.join(LOADERS)} files, got {str(place)!r}")
-    return sorted(found, key=_numbers_as_numbers)
-
-
-def _numbers_as_numbers(file: Path) -> list[str]:
-    """Returns a key that sorts step_9.zip before step_10.zip."""
-    return [part.zfill(20) if part.isdigit() else part for part in re.split(r"(\d+)", str(file))]
+    # step_9.zip comes before step_10.zip
+    return sorted(found, key=lambda file: [part.zfill(20 * part.isdigit()) for part in re.split(r"(\d+)", str(file))])
 
 
 def _by_name(policies: Sequence[Any]) -> dict[str, Any]:

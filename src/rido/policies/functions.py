@@ -9,8 +9,6 @@ How a function or object is called:
 3. What says that it takes batches gets blocks of rows from the start, or whole batches if it is ``rowwise``.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -34,15 +32,9 @@ from rido.record.fingerprint import identify
 class FunctionPolicy(Policy):
     """A function of one observation, or of a batch of observations.
 
-    A parameter ``generators``, an attribute ``rowwise`` that is True, or :func:`batched` say that it takes batches. A
-    parameter ``generator`` says that it takes one observation and draws random numbers.
-
-    Args:
-        function: Called on one observation at a time; or on blocks of ``BLOCK`` observations, or on whole batches if
-            its attribute ``rowwise`` is True.
-        action_space: Action space of one environment.
-        owner: The object whose method ``reset`` is called where a trajectory begins, if it has one; that of the
-            function if not given.
+    A parameter ``generators``, an attribute ``rowwise`` that is True, or :func:`batched` say that it takes batches:
+    blocks of ``BLOCK`` observations, or whole ones if it is ``rowwise``. A parameter ``generator`` says that it takes
+    one observation and draws. The ``reset`` of its owner is called where a trajectory begins, if there is one.
     """
 
     _keeps_state = False  # whether it is given back the state that it returned
@@ -56,7 +48,7 @@ class FunctionPolicy(Policy):
         parameters = function_parameters(function)
         self.draws = not parameters.isdisjoint({"generators", "generator"})
         self.in_sequence = not (self._rowwise or "generators" in parameters or takes_batches(function))
-        self._reset = reset_of(_owner(function) if owner is None else owner) if self.in_sequence else None
+        self._reset = reset_of(function if owner is None else owner) if self.in_sequence else None
         self.remembers = self._reset is not None
         self._tried = self.draws  # whether it is known to take one observation, if in_sequence
         self._in_rows = False  # whether that is a batch of one row
@@ -151,10 +143,7 @@ class FunctionPolicy(Policy):
 class PredictPolicy(FunctionPolicy):
     """An object with a method ``predict``, which returns actions, or actions and a state as SB3's does.
 
-    Args:
-        agent: The object.
-        action_space: Action space of one environment.
-        deterministic: Given to ``predict`` if it has a parameter of that name.
+    ``deterministic`` is given to ``predict`` if it has a parameter of that name.
     """
 
     _as_it_is = False
@@ -172,15 +161,14 @@ class PredictPolicy(FunctionPolicy):
         return super()._actor(generator)
 
     def _evaluate(self, observations: Any, **options: Any) -> Any:
-        return _alone(super()._evaluate(observations, **options))
+        found = super()._evaluate(observations, **options)  # policies of SB3 return a state, None, too
+        return found[0] if isinstance(found, tuple) and len(found) == 2 and found[1] is None else found
 
 
 def predicting(predict: Callable[..., Any], rows_of: Space | None = None) -> Actor:
     """What acts in one trajectory by SB3's ``predict(observation, state, episode_start)``, which keeps its state.
 
-    Args:
-        predict: The method.
-        rows_of: The action space, if observation and action are batches of one row.
+    ``rows_of`` is the action space, if observation and action are batches of one row.
     """
     state, starts = None, True
 
@@ -193,11 +181,6 @@ def predicting(predict: Callable[..., Any], rows_of: Space | None = None) -> Act
         return action if rows_of is None else check_actions(action, rows_of, 1)[0]
 
     return act
-
-
-def _alone(found: Any) -> Any:
-    """The actions that ``predict`` returned, without the state that policies of SB3 return with them."""
-    return found[0] if isinstance(found, tuple) and len(found) == 2 and found[1] is None else found
 
 
 def _fails_on_both(on_batch: Exception, on_one: Exception, observations: Any, rows: int) -> Exception:
@@ -252,7 +235,10 @@ def takes_batches(function: Any) -> bool:
 
 
 def reset_of(owner: Any) -> Callable[[], Any] | None:
-    """The method of a policy that forgets what it saw in the last trajectory; None if it has none."""
+    """The method of a policy, or of its method's object, that forgets what it saw in the last trajectory, if any."""
+    while isinstance(owner, partial):
+        owner = owner.func
+    owner = owner.__self__ if inspect.ismethod(owner) else owner
     reset: Callable[[], Any] | None = getattr(owner, "reset", None)
     gymnasium = sys.modules.get("gymnasium")
     if (
@@ -274,19 +260,8 @@ def reset_of(owner: Any) -> Callable[[], Any] | None:
     return reset
 
 
-def _owner(function: Any) -> Any:
-    """What may have a method ``reset``: the object of a method, or the function itself."""
-    while isinstance(function, partial):
-        function = function.func
-    return function.__self__ if inspect.ismethod(function) else function
-
-
 class RandomPolicy(Policy):
-    """Samples the action space as Gymnasium does: uniform where bounded, normal or exponential where not.
-
-    Args:
-        action_space: A Discrete, Box, MultiDiscrete or MultiBinary space of one environment.
-    """
+    """Samples the action space as Gymnasium does: uniform where bounded, normal or exponential where not."""
 
     name = "random"
 
@@ -313,6 +288,7 @@ class RandomPolicy(Policy):
         self._low = np.asarray(low, dtype=np.float64).ravel()
         self._high = np.asarray(high, dtype=np.float64).ravel()
         self._bounded = bool(np.isfinite(self._low).all() and np.isfinite(self._high).all())
+        self._range = self._low.tolist(), (self._high - self._low).tolist()
 
     in_sequence = True
 
@@ -320,8 +296,7 @@ class RandomPolicy(Policy):
         if not self._bounded:
             return lambda observation: self(None, [generator])[0]
         if self._integer and not self._shape:
-            random, whole = generator.random, self._dtype.type
-            low, width = self._low.item(), (self._high - self._low).item()
+            random, whole, ((low,), (width,)) = generator.random, self._dtype.type, self._range
             return lambda observation: whole(floor(low + width * random()))
         actions = self._ahead(generator)
         return lambda observation: next(actions)

@@ -1,7 +1,5 @@
 """Scores of policies in JAX, which act in environments of Gymnasium."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
@@ -17,13 +15,7 @@ from rido.policies.observations import take
 
 
 class JaxScores(DifferentiablePolicy):
-    """A :class:`rido.policies.differentiable.StochasticPolicy` that acts and tells its scores.
-
-    Args:
-        policy: Its functions and parameters.
-        observation_space: Observation space of one environment.
-        action_space: Action space of one environment.
-    """
+    """A :class:`rido.policies.differentiable.StochasticPolicy` that acts and tells its scores."""
 
     def __init__(self, policy: StochasticPolicy, observation_space: Space, action_space: Space) -> None:
         super().__init__(action_space)

@@ -3,19 +3,14 @@
 Another type is one more module here with a subclass of :class:`~rido.policies.base.Policy`, and a row of ``LOADERS``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rido.core import checks
 from rido.policies import onnx, sb3_zip
 from rido.policies.base import Policy, Space
 from rido.policies.npz import MlpPolicy
-
-
-def _nothing(path: Path) -> Sequence[Path]:
-    return ()
 
 
 @dataclass(frozen=True)
@@ -34,8 +29,8 @@ class Loader:
 
     what: str
     load: Callable[..., Policy]
-    beside: Callable[[Path], Sequence[Path]] = _nothing
-    named: Callable[[Path], Sequence[Path]] = _nothing
+    beside: Callable[[Path], Sequence[Path]] = lambda path: ()
+    named: Callable[[Path], Sequence[Path]] = lambda path: ()
     code_needed: Callable[[Path], str | None] | None = None
 
 
@@ -104,4 +99,4 @@ def _existing(path: str | Path) -> Path:
     path = _found(path)
     if not path.is_file():
         raise ValueError(f"policy must be the path of an existing {loader_of(path).what}, got {path}")
-    return path
+    return Path(checks.path("policy", path))

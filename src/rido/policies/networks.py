@@ -4,8 +4,6 @@ For a few rows, most of the time of SB3's ``predict`` is overhead; the arithmeti
 sampled from the generators of their rows, which torch's global generator cannot do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +25,7 @@ _LOG_STD_RANGE = (-20.0, 2.0)  # of SAC and TQC
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Standardises and clips observations.
-
-    Attributes:
-        mean: Mean of each number of an observation.
-        deviation: Standard deviation of each number.
-        limit: Standardised observations are clipped to ``[-limit, limit]``.
-    """
+    """Standardises observations and clips them to ``[-limit, limit]``."""
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
@@ -46,14 +38,10 @@ class Normalizer:
 
 @dataclass(frozen=True)
 class Network:
-    """Layers that give a row the same bits in every batch.
+    """Layers, functions on arrays of shape (tiles, tile, features), that give a row the same bits in every batch.
 
     A product of many rows may use different kernels for different rows; a product of ``tile`` rows uses one. The batch
     is cut into tiles, and all tiles go through one call of ``matmul``.
-
-    Attributes:
-        layers: Functions on arrays of shape (tiles, tile, features).
-        tile: Rows per matrix product.
     """
 
     layers: Sequence[Layer]
@@ -69,16 +57,11 @@ class Network:
             values = layer(values)
         return values.reshape(tiles * self.tile, -1)[:count]
 
-    def steady(self, features: int) -> Network:
+    def steady(self, features: int) -> "Network":
         """This network if rows do not depend on their position on this machine, else one with tiles of 1."""
         rows = np.random.default_rng(0).standard_normal((4 * self.tile, features), dtype=np.float32)
         alone = np.concatenate([self(row[np.newaxis]) for row in rows])
         return self if np.array_equal(self(rows), alone) else Network(self.layers, tile=1)
-
-
-def with_head(network: Network, head: Head) -> Head:
-    """What acts on observations: a network, and a head that turns its outputs into actions."""
-    return lambda observations, generators: head(network(observations), generators)
 
 
 def linear(weight: Floats, bias: Floats) -> Layer:
@@ -93,12 +76,12 @@ def linear(weight: Floats, bias: Floats) -> Layer:
     return apply
 
 
-def box_head(low: Floats, high: Floats, raw: Head, *, squashed: bool = False) -> Head:
-    """Actions of a Box: those of ``raw``, rescaled from [-1, 1] to the bounds if squashed, else clipped."""
+def box_head(low: Floats, high: Floats, raw: Head | None, *, squashed: bool = False) -> Head:
+    """Actions of a Box: outputs, or those of ``raw``, rescaled from [-1, 1] to the bounds if squashed, else clipped."""
     lows, highs = low.ravel(), high.ravel()
 
     def head(outputs: Floats, generators: Generators) -> NDArray[Any]:
-        actions: NDArray[Any] = raw(outputs, generators)
+        actions: NDArray[Any] = outputs if raw is None else raw(outputs, generators)
         if squashed:
             actions = lows + np.float32(0.5) * (actions + np.float32(1)) * (highs - lows)
         else:
@@ -121,10 +104,10 @@ def sample_choices(logits: NDArray[Any], generators: Generators) -> NDArray[np.i
     return chosen
 
 
-def gaussian_head(log_std: Floats, deterministic: bool) -> Head:
-    """The mean of a normal distribution, or a sample of it."""
+def gaussian_head(log_std: Floats, deterministic: bool) -> Head | None:
+    """A sample of a normal distribution; None for its mean, the output itself."""
     if deterministic:
-        return _outputs
+        return None
     deviations: Floats = np.exp(log_std)
     return lambda means, generators: sample_normal(means, deviations, generators)
 
@@ -145,12 +128,7 @@ def numpy_actor(policy: Any, *, deterministic: bool, exploration_rate: float = 0
     """The actor of an SB3 policy in numpy, or None where the policy is of another kind.
 
     Supports the multilayer perceptrons of PPO, A2C, TRPO, SAC, TQC, TD3, DDPG, DQN and QRDQN. The actor is compared
-    with the policy's own ``predict`` before it is used.
-
-    Args:
-        policy: The policy of a Stable-Baselines3 or sb3-contrib model.
-        deterministic: Whether to take the most likely action, or to sample.
-        exploration_rate: Probability with which DQN and QRDQN sample a random action.
+    with the policy's own ``predict`` before it is used. DQN and QRDQN explore at the given rate unless deterministic.
     """
     try:
         actor = _actor(policy, True, 0.0)
@@ -184,7 +162,7 @@ def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Head:
             head = _box_head(policy, _tanh if deterministic else _sampled_tanh)
         case "TD3Policy":
             parts = [policy.actor.features_extractor, policy.actor.mu]
-            head = _box_head(policy, _outputs)
+            head = _box_head(policy, None)
         case "DQNPolicy":
             parts = [policy.q_net.features_extractor, policy.q_net.q_net]
             head = _greedy_head(policy, exploration_rate)
@@ -193,20 +171,15 @@ def _actor(policy: Any, deterministic: bool, exploration_rate: float) -> Head:
             head = _greedy_head(policy, exploration_rate, quantiles=policy.quantile_net.n_quantiles)
         case _:
             raise NotImplementedError
-    return with_head(convert(policy.observation_space, *parts), head)
+    network = convert(policy.observation_space, *parts)
+    return lambda observations, generators: head(network(observations), generators)
 
 
 def convert(space: Any, extractor: Any, *modules: Any, further_inputs: int = 0) -> Network:
     """Converts torch modules behind an extractor of features that only flattens observations.
 
-    Args:
-        space: Observation space.
-        extractor: The extractor.
-        modules: The modules, in their order.
-        further_inputs: Numbers that the first module gets beside the observation.
-
-    Raises:
-        NotImplementedError: Extractor or modules are not of a known kind.
+    The first module gets ``further_inputs`` numbers beside the observation. A NotImplementedError says that extractor
+    or modules are not of a known kind.
     """
     from gymnasium import spaces
     from stable_baselines3.common.preprocessing import is_image_space
@@ -257,7 +230,7 @@ def _distribution_head(policy: Any, deterministic: bool) -> Head:
         case "DiagGaussianDistribution":
             return _box_head(policy, gaussian_head(_array(policy.log_std), deterministic))
         case "StateDependentNoiseDistribution" if deterministic:
-            return _box_head(policy, _tanh if policy.squash_output else _outputs)
+            return _box_head(policy, _tanh if policy.squash_output else None)
         case "CategoricalDistribution":
             return categorical_head([int(policy.action_space.n)], (), deterministic)
         case "MultiCategoricalDistribution":
@@ -268,12 +241,8 @@ def _distribution_head(policy: Any, deterministic: bool) -> Head:
     raise NotImplementedError  # sampled state-dependent noise, or a distribution of the user
 
 
-def _box_head(policy: Any, raw: Head) -> Head:
+def _box_head(policy: Any, raw: Head | None) -> Head:
     return box_head(policy.action_space.low, policy.action_space.high, raw, squashed=policy.squash_output)
-
-
-def _outputs(outputs: Floats, generators: Generators) -> Floats:
-    return outputs
 
 
 def _tanh(outputs: Floats, generators: Generators) -> Floats:

@@ -7,8 +7,6 @@ outputs), ``actor.0.bias``, ``actor.1.weight``, ...), tanh between layers; ``log
 at the discount ``gamma``. ``about`` is a JSON text on the agent's origin.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -68,21 +66,20 @@ class MlpPolicy(Policy):
         self._discrete = "choices" in self.arrays
         if self._discrete:
             self._actions = int(self._floats("choices"))
-            head = networks.categorical_head([self._actions], (), deterministic)
+            self._head = networks.categorical_head([self._actions], (), deterministic)
         else:
             low = self._floats("low", -1)
             high, log_std = (self._floats(key, low.size) for key in ("high", "log_std"))
             self._actions = low.size
-            head = networks.box_head(low, high, networks.gaussian_head(log_std, deterministic))
-        self._actor = networks.with_head(self._network("actor", self._actions), head)
-        self._critic = self._network("critic", 1)
+            self._head = networks.box_head(low, high, networks.gaussian_head(log_std, deterministic))
+        self._actor, self._critic = self._network("actor", self._actions), self._network("critic", 1)
 
     @property
     def fingerprint(self) -> str:
         return self._digest or fingerprint(self.arrays)
 
     @classmethod
-    def load(cls, path: str | Path, *, deterministic: bool = True, name: str | None = None) -> MlpPolicy:
+    def load(cls, path: str | Path, *, deterministic: bool = True, name: str | None = None) -> "MlpPolicy":
         """Reads an agent that :meth:`save` wrote. The file cannot run code."""
         path = Path(path)
         try:
@@ -102,18 +99,22 @@ class MlpPolicy(Policy):
             np.savez_compressed(file, allow_pickle=False, **self.arrays)
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
-        return self._actor(self._normalize(observations), generators)
+        return self._head(self._actor(self._normalize(observations)), generators)
 
     def value_function(self) -> ValueFunction:
         return ValueFunction(self._value, self.gamma, rowwise=True)
 
-    def fits(self, observation_space: Space, action_space: Space) -> MlpPolicy:
+    def fits(self, observation_space: Space, action_space: Space) -> "MlpPolicy":
         """Returns the policy itself; raises an error if an environment has other observations or actions."""
+        from gymnasium import spaces
+
         for what, space, size, discrete in (
             ("observations", observation_space, self._inputs, False),
             ("actions", action_space, self._actions, self._discrete),
         ):
-            if _has_size(space, size, discrete):
+            if discrete and isinstance(space, spaces.Discrete) and (space.start, space.n) == (0, size):
+                continue
+            if not discrete and isinstance(space, spaces.Box) and space.shape == (size,):
                 continue
             arguments = "".join(f", {key}={value!r}" for key, value in self.about.get("env_kwargs", {}).items())
             trained = f"; it was trained in {self.about['env']}{arguments}" if "env" in self.about else ""
@@ -142,12 +143,3 @@ class MlpPolicy(Policy):
             size = weight.shape[1]
             layers += [networks.linear(weight, self._floats(f"{part}.{number}.bias", size)), np.tanh]
         return Network(layers[:-1]).steady(self._inputs)
-
-
-def _has_size(space: Space, size: int, discrete: bool) -> bool:
-    """Whether a space has ``size`` choices, counted from 0, or holds vectors of ``size`` numbers."""
-    from gymnasium import spaces
-
-    if discrete:
-        return isinstance(space, spaces.Discrete) and (space.start, space.n) == (0, size)
-    return isinstance(space, spaces.Box) and space.shape == (size,)

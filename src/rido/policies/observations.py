@@ -73,5 +73,24 @@ def stack(batches: Sequence[Any]) -> Any:
     return np.concatenate(batches)
 
 
+def alike(one: Any, other: Any, tolerance: float = 1e-5) -> bool:
+    """Whether two batches, rewards or actions are the same, but for rounding up to a relative tolerance."""
+    mine, theirs = leaves(one), leaves(other)
+    for a, b in zip(mine, theirs, strict=False):
+        if a.shape != b.shape:
+            return False
+        if a.dtype == b.dtype and a.tobytes() == b.tobytes():  # nearly always
+            continue
+        if a.dtype.kind in "fc":
+            with np.errstate(invalid="ignore"):
+                near = np.abs(a - b) <= tolerance * np.maximum(1.0, np.maximum(np.abs(a), np.abs(b)))
+            same = (near | (a == b) | (np.isnan(a) & np.isnan(b))).all()
+        else:
+            same = np.array_equal(a, b)
+        if not same:
+            return False
+    return len(mine) == len(theirs)
+
+
 def _are_texts(observations: Any) -> bool:
     return isinstance(observations, tuple) and bool(observations) and isinstance(observations[0], str)

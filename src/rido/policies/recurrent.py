@@ -4,8 +4,6 @@ The simulator keeps the state of each running trajectory and gives it back in th
 not depend on which others run beside it, nor on which process runs it. A trajectory that is run again starts without.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -72,16 +70,7 @@ class RecurrentPolicy(Policy):
         return act
 
     def step(self, observations: Any, states: Sequence[Any], generators: Generators) -> tuple[NDArray[Any], list[Any]]:
-        """Computes actions and the next states.
-
-        Args:
-            observations: Batch of observations.
-            states: What the last call returned for each row, None where a trajectory begins.
-            generators: For each row, the generator of its trajectory.
-
-        Returns:
-            One action and one state per row.
-        """
+        """Computes actions and the next states, one of each per row; a state is None where a trajectory begins."""
         begins = np.array([state is None for state in states])
         groups = [rows for rows in (np.flatnonzero(begins), np.flatnonzero(~begins)) if rows.size]
         after: list[Any] = list(states)
@@ -126,14 +115,7 @@ class RecurrentPolicy(Policy):
 
 
 class RecurrentFunctionPolicy(RecurrentPolicy):
-    """A :class:`RecurrentFunction` as a policy.
-
-    Args:
-        function: The function or network.
-        observation_space: Observation space of one environment.
-        action_space: Action space of one environment.
-        deterministic: Whether the distribution that a network returns gives its mode, or a sample.
-    """
+    """A :class:`RecurrentFunction` as a policy. Distributions that a network returns give their mode, or a sample."""
 
     def __init__(
         self, function: Callable[..., Any], observation_space: Space, action_space: Space, *, deterministic: bool = True

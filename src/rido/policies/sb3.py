@@ -1,7 +1,5 @@
 """Stable-Baselines3 and sb3-contrib agents: acting with them. :mod:`rido.policies.sb3_zip` loads them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -41,24 +39,20 @@ def _is_a(module: str, name: str, thing: Any) -> bool:
 
 
 class AgentPolicy(Policy):
-    """A trained agent.
+    """A trained agent: a Stable-Baselines3 or sb3-contrib model, or its policy.
 
     Small networks act in numpy where that gives what SB3's ``predict`` gives; all others go through ``predict``.
 
     Args:
-        model: A Stable-Baselines3 or sb3-contrib model, or its policy.
+        model: The model.
         observation_space: Observation space of one environment.
         action_space: Action space of one environment.
         deterministic: As in SB3's ``predict``.
-        vecnormalize: Observation statistics the agent was trained with; the model's own if None.
+        vecnormalize: ``VecNormalize`` with the statistics of training; the model's own if None.
         statistics: Where they come from, or why there are none; the model tells if not given.
         unused: A file beside the agent that may have the statistics, and is not used.
         name: Name in results; the class of the model if None.
         fingerprint: Digest of the agent's files; that of its networks and statistics if not given.
-
-    Attributes:
-        model: The model.
-        vecnormalize: SB3's ``VecNormalize`` with the statistics, or None.
     """
 
     def __init__(
@@ -87,6 +81,7 @@ class AgentPolicy(Policy):
             self.warnings = missing_normalisation(model, self.name, statistics, unused)
         self._digest = fingerprint
         self._deterministic = deterministic
+        self._exploration_rate = float(getattr(model, "exploration_rate", 0.0))  # of DQN and QRDQN
         self._missing = _missing_zeros(self.name, model.observation_space, observation_space)
         if _layout(model.action_space) != _layout(action_space):
             raise ValueError(
@@ -96,18 +91,13 @@ class AgentPolicy(Policy):
 
     def _choose_network(self) -> None:
         """Decides between numpy and SB3's ``predict``."""
-        deterministic = self._deterministic
-        rate = self._exploration_rate
+        deterministic, rate = self._deterministic, self._exploration_rate
         self._actor = numpy_actor(self._network, deterministic=deterministic, exploration_rate=rate)
         # Without a numpy actor, sampling uses torch's global generator.
         self.reproducible = deterministic or self._actor is not None
         self.draws = not deterministic and self._actor is not None
         needed = self._actor is None and deterministic
         self._block = steady_block(self._predict, self.model.observation_space) if needed else 1
-
-    @property
-    def _exploration_rate(self) -> float:
-        return float(getattr(self.model, "exploration_rate", 0.0))  # of DQN and QRDQN
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         prepared = self.prepare(observations)
@@ -252,13 +242,7 @@ def normalizer(vecnormalize: Any) -> Normalizer | None:
 
 
 def describe_normalisation(model: Any, vecnormalize: Any = None, statistics: str = "") -> str:
-    """What a summary says of the observations of an agent; empty where there is nothing to say.
-
-    Args:
-        model: The model, or its policy.
-        vecnormalize: Observation statistics; the model's own if None.
-        statistics: Where they come from, or why there are none; the model tells if not given.
-    """
+    """What a summary says of the observations of an agent; empty where there is nothing to say. See AgentPolicy."""
     if is_model(model) and not statistics:
         vecnormalize = vecnormalize or model.get_vec_normalize_env()
         if vecnormalize is not None:

@@ -8,8 +8,6 @@ Where SAC, TQC and DQN draw their actions, Q also gives the advantage of an acti
 drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -28,12 +26,7 @@ def value_kind(policy: Any) -> str:
 
 
 def torch_values(policy: Any, observations: Any) -> NDArray[Any]:
-    """Computes values in torch.
-
-    Args:
-        policy: A policy that has a value function.
-        observations: Observations as the policy's networks expect them.
-    """
+    """Computes values in torch, of observations as the policy's networks expect them."""
     import torch
 
     kind = value_kind(policy)
@@ -56,9 +49,6 @@ def numpy_values(policy: Any) -> Callable[[NDArray[Any]], Floats] | None:
 
     It maps observations as the networks expect them to one value per row, whose bits do not depend on the other rows.
     It is compared with :func:`torch_values` before it is used.
-
-    Args:
-        policy: A policy that has a value function.
     """
     if type(policy).__name__ != value_kind(policy):  # a class of the user may do anything
         return None
@@ -90,13 +80,7 @@ def numpy_advantages(policy: Any, exploration_rate: float) -> Callable[..., Floa
     """Q(s, a) less its mean over the actions that the policy draws, in numpy; None where it draws none or has no Q.
 
     The mean is exact for DQN. For SAC and TQC it comes from other actions, drawn with the generator that is given.
-
-    Args:
-        policy: A policy whose :func:`numpy_values` are known.
-        exploration_rate: Probability with which DQN draws a random action.
-
-    Returns:
-        A function of observations as the networks expect them, actions as the environment gets them and a generator.
+    The function takes observations as the networks expect them, actions as the environment gets them and a generator.
     """
     kind = type(policy).__name__
     if kind == "DQNPolicy" and exploration_rate > 0:

@@ -3,8 +3,6 @@
 Nothing here imports torch by itself: whoever has a network has imported it.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,16 +42,10 @@ def as_arrays(batch: Any) -> Any:
 
 
 def call_module(module: Any, observations: Any, **memory: Any) -> Any:
-    """Calls a network on arrays, in evaluation mode and without gradients.
+    """Calls a network on arrays, in evaluation mode and without gradients; returns what it returns.
 
-    Args:
-        module: A ``torch.nn.Module``.
-        observations: Batch of observations. It becomes tensors on the network's device; floating numbers get the
-            network's dtype, integers stay integers.
-        **memory: Further batches, or None, by the names of the network's parameters.
-
-    Returns:
-        What the network returns.
+    Observations, and the memory by the names of its parameters, become tensors on its device; floating numbers get its
+    dtype, integers stay integers.
     """
     import torch
 
@@ -92,11 +84,7 @@ def evaluation_mode(module: Any) -> Iterator[None]:
 
 @contextmanager
 def sampling_from(generators: Generators) -> Iterator[None]:
-    """Lets torch draw from a row's generator, and leaves torch's global generators as they were.
-
-    Args:
-        generators: That of one row; none if nothing is drawn.
-    """
+    """Lets torch draw from the generator of one row, if there is one, and leaves its global generators as they were."""
     if not len(generators):
         yield
         return

@@ -1,7 +1,5 @@
 """Scores of torch networks that return a distribution over actions, and of on-policy SB3 agents."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -26,13 +24,7 @@ class TorchPolicy(DifferentiablePolicy):
 
     A categorical or normal distribution is sampled in numpy, from the generators of the rows. Others are sampled by
     torch, row by row. The network is in evaluation mode throughout. Parameters that require no gradient are constants.
-
-    Args:
-        module: The network.
-        observation_space: Observation space of one environment.
-        action_space: Action space of one environment.
-        prepare: What happens to observations before the network sees them.
-        values: The value function learned together with the policy.
+    ``prepare`` is what happens to observations before the network sees them.
     """
 
     def __init__(
@@ -159,13 +151,7 @@ class _ActorNetwork(torch.nn.Module):
 
 
 class AgentScores(TorchPolicy):
-    """An on-policy Stable-Baselines3 agent, whose parameters have the names that SB3 gives them.
-
-    Args:
-        model: A model of PPO, A2C or TRPO, or its policy.
-        observation_space: Observation space of one environment.
-        action_space: Action space of one environment.
-    """
+    """A model of PPO, A2C or TRPO, or its policy; parameters have the names that SB3 gives them."""
 
     def __init__(self, model: Any, observation_space: Space, action_space: Space) -> None:
         from stable_baselines3.common.policies import ActorCriticPolicy

@@ -1,7 +1,5 @@
 """Reading files that may be hostile: pickles by an allowlist, and nothing that allocates much more than it has."""
 
-from __future__ import annotations
-
 import collections
 import io
 import math
@@ -74,11 +72,8 @@ class UntrustedFileError(ValueError):
 def unpickle(content: bytes, path: Path, *, trust: bool) -> Any:
     """Reads a pickle from an agent's files, saved with gymnasium or the old gym.
 
-    Args:
-        content: The pickle.
-        path: The file that it came from, for errors.
-        trust: Whether it may run code. If not, it may use the classes of spaces, networks, optimizers and statistics,
-            and arrays, and it cannot ask for more memory than its content has.
+    If it may not run code, it may use the classes of spaces, networks, optimizers and statistics, and arrays, and it
+    cannot ask for more memory than its content has.
     """
     return _Unpickler(content, path, trust).load()
 
@@ -152,12 +147,7 @@ def _known_classes() -> tuple[type, ...]:
 
 
 def check_declared_sizes(archive: zipfile.ZipFile, size: int) -> None:
-    """Refuses a zip that would grow too much, by the sizes that it declares: no more is ever read.
-
-    Args:
-        archive: The zip.
-        size: Bytes of its file.
-    """
+    """Refuses a zip of ``size`` bytes that would grow too much, by the sizes that it declares: no more is ever read."""
     declared = sum(entry.file_size for entry in archive.infolist())
     if declared > MOST_BYTES or declared > max(SMALL_BYTES, _MOST_COMPRESSION * size):
         raise ValueError(
@@ -167,11 +157,7 @@ def check_declared_sizes(archive: zipfile.ZipFile, size: int) -> None:
 
 
 def check_weights(content: bytes) -> None:
-    """Refuses weights of torch that ask for much more memory than they have.
-
-    Args:
-        content: What ``torch.save`` wrote, a zip or the older sequence of pickles.
-    """
+    """Refuses weights of torch, a zip or the older sequence of pickles, that ask for more memory than they have."""
     pickles = [content]
     if zipfile.is_zipfile(io.BytesIO(content)):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -200,8 +186,7 @@ def check_space(space: Any) -> None:
 def limited_loading(most: int) -> Iterator[None]:
     """Lets SB3 load networks whose parameters have at most this many bytes, from files of tensors only.
 
-    Args:
-        most: Bytes. More raise a MemoryError before memory is written.
+    More raise a MemoryError before memory is written.
     """
     from torch.nn.modules.module import register_module_parameter_registration_hook
 

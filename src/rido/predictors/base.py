@@ -10,8 +10,6 @@ costs precision, not correctness. But V must not be fitted on the trajectories t
 not mix the residuals of two different V, because their sum does not telescope.
 """
 
-from __future__ import annotations
-
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -96,9 +94,6 @@ class AgentCritic(Critic):
 
     It holds for an infinite horizon at the agent's own discount g, so with k steps to go it is multiplied by 1 - g^k.
 
-    Args:
-        value: The agent's value function.
-
     Attributes:
         discount: The agent's own discount g.
         advantages: Of drawn actions, if they are known; see :class:`rido.policies.base.ValueFunction`.
@@ -128,26 +123,14 @@ def agent_critic(policy: Any) -> AgentCritic | None:
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """Residuals of trajectories under a critic.
+    """Residuals of trajectories under a critic."""
 
-    Attributes:
-        trajectories: Residuals X in the place of the rewards.
-        starts: V(s_0, T) of each trajectory.
-    """
-
-    trajectories: Trajectories
-    starts: Floats
+    trajectories: Trajectories  # residuals X in the place of the rewards
+    starts: Floats  # V(s_0, T) of each trajectory
 
 
 def signal(critic: Critic, observed: Batch, *, horizon: int, gamma: float) -> Signal:
-    """Compute the residuals of trajectories under a critic.
-
-    Args:
-        critic: The value function V.
-        observed: Trajectories and their observations.
-        horizon: Number of time steps T.
-        gamma: Discount factor.
-    """
+    """Compute the residuals of trajectories under a critic."""
     ends = np.cumsum(observed.trajectories.steps + 1)
     to_go = steps_to_go(observed.trajectories, observed.terminated, horizon)
     values = np.zeros(to_go.size)

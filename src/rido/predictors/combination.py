@@ -10,8 +10,6 @@ An agent's own value function was learned from far more data than an evaluation 
 is, until the data show that it does harm or that others are better.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,17 +36,11 @@ _LARGEST = 2.0  # coefficient
 
 @dataclass(frozen=True, eq=False)
 class Applied:
-    """Value functions on trajectories.
+    """Value functions on trajectories."""
 
-    Attributes:
-        rewards: Of the trajectories.
-        differences: D_j of each planned step, zero where none was taken; one row for each value function.
-        starts: Values of the first observations; one row for each value function.
-    """
-
-    rewards: Trajectories
-    differences: Floats
-    starts: Floats
+    rewards: Trajectories  # of the trajectories
+    differences: Floats  # D_j of each planned step, zero where none was taken; one row for each value function
+    starts: Floats  # values of the first observations; one row for each value function
 
     def residuals(self, coefficients: Floats) -> Trajectories:
         """The residuals of a combination."""
@@ -57,13 +49,7 @@ class Applied:
 
 
 class Signals:
-    """Moments of the rewards, the differences D_j and their pairwise sums, from which all f_t follow.
-
-    Args:
-        parts: The same value functions on some trajectories.
-        horizon: Number of time steps T.
-        gamma: Discount factor.
-    """
+    """Moments of the rewards, the differences D_j and their pairwise sums, from which all f_t follow."""
 
     def __init__(self, parts: Sequence[Applied], *, horizon: int, gamma: float) -> None:
         self.starts = np.concatenate([part.starts for part in parts], axis=1)
@@ -79,19 +65,12 @@ class Signals:
 
 @dataclass(frozen=True)
 class Combination:
-    """Finds coefficients of value functions.
+    """Finds coefficients of value functions."""
 
-    Attributes:
-        budget: Transitions to spend in all.
-        resets: Independent starts that the critic's expectation will come from.
-        required: Whether to choose among the value functions also where none seems to gain. Coefficients may be 0.
-        agent: Whether the first value function is the agent's own, which has the coefficient 1 where it is used alone.
-    """
-
-    budget: float
-    resets: float
-    required: bool = False
-    agent: bool = False
+    budget: float  # transitions to spend in all
+    resets: float  # independent starts that the critic's expectation will come from
+    required: bool = False  # whether to choose among them also where none seems to gain. Coefficients may be 0
+    agent: bool = False  # whether the first one is the agent's own, which has the coefficient 1 where it is used alone
 
     def first(self, functions: int) -> Floats:
         """The coefficients before anything is known: the agent's value alone, if there is one and it may be none."""
@@ -135,7 +114,8 @@ class Combination:
             others = (total - weights[fold]) * number / (number - 1)
             for place, subset in enumerate(subsets):
                 coefficients, planned = _improve(others, plan, starts, subset, rounds[place])
-                scores[fold, place] = _variance(weights[fold] * number, planned, starts, coefficients)
+                steps = np.einsum("i,ijt,j->t", coefficients, weights[fold] * number, coefficients)
+                scores[fold, place] = steps @ (1 / planned) + coefficients[1:] @ starts @ coefficients[1:]
         best = self._best(scores / unit_of(float(np.abs(scores).max())), base)
         return _improve(total, plan, starts, subsets[best], rounds[best])[0][1:]
 
@@ -198,8 +178,3 @@ def _schedule(prior: Floats, costs: Floats, counts: Floats, left: float, form: F
     missing = np.maximum((left + costs @ counts) * root / (costs @ root) - counts, 0.0)
     planned: Floats = counts + (missing * left / (costs @ missing) if left > 0 else 0.0)
     return planned
-
-
-def _variance(form: Floats, counts: Floats, starts: Floats, coefficients: Floats) -> float:
-    steps = np.einsum("i,ijt,j->t", coefficients, form, coefficients)
-    return float(steps @ (1 / counts) + coefficients[1:] @ starts @ coefficients[1:])

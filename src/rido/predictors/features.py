@@ -1,7 +1,5 @@
 """Features of observations, and the trajectories with their features that critics are fitted on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,21 +83,14 @@ def _flatten(space: Any, observations: Any) -> list[Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Trajectories with their features.
+    """Trajectories with their features."""
 
-    Attributes:
-        trajectories: The rewards.
-        terminated: Whether the environment terminated each trajectory, also if at its planned length.
-        features: What the extractor made of observations, before each step that a trajectory took and after its last.
-        advantages: A(s, a) of the action at each row, 0 after the last action; None if they are not known.
-    """
+    trajectories: Trajectories  # the rewards
+    terminated: NDArray[np.bool_]  # whether the environment terminated each trajectory, also if at its planned length
+    features: Floats  # what the extractor made of observations, before each step taken and after the last
+    advantages: Floats | None = None  # A(s, a) of the action at each row, 0 after the last action; None if not known
 
-    trajectories: Trajectories
-    terminated: NDArray[np.bool_]
-    features: Floats
-    advantages: Floats | None = None
-
-    def select(self, rows: NDArray[np.bool_]) -> Sample:
+    def select(self, rows: NDArray[np.bool_]) -> "Sample":
         """Select the trajectories for which ``rows`` is true."""
         own = np.repeat(rows, self.trajectories.steps + 1)
         advantages = None if self.advantages is None else self.advantages[own]

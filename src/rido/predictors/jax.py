@@ -1,7 +1,5 @@
 """Critics as JAX functions, which run on the device of the simulator; needs the extra ``jax``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -10,8 +10,6 @@ what the draw of an action adds to the variance. It is 0 on average in every sta
 expectation over starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,21 +32,13 @@ _GROWTH = 1.3  # critics are fitted again when the rows have grown by this facto
 
 @dataclass(eq=False)
 class _Team:
-    """What one team has collected, and its critic, which was fitted on the other teams.
+    """What one team has collected, and its critic, which was fitted on the other teams."""
 
-    Attributes:
-        samples: Trajectories of each of its groups.
-        applied: The team's value functions on the first of these.
-        sums: Of its trajectories, one for each regression.
-        coefficients: Of each regression.
-        shares: Of each value function in the critic; none before the first fit.
-    """
-
-    samples: list[list[Sample]]
-    applied: list[list[Applied]] = field(default_factory=list)
-    sums: list[Normal] = field(default_factory=list)
-    coefficients: list[Floats] = field(default_factory=list)
-    shares: Floats = field(default_factory=lambda: np.zeros(0))
+    samples: list[list[Sample]]  # trajectories of each of its groups
+    applied: list[list[Applied]] = field(default_factory=list)  # the team's value functions on the first of these
+    sums: list[Normal] = field(default_factory=list)  # of its trajectories, one for each regression
+    coefficients: list[Floats] = field(default_factory=list)  # of each regression
+    shares: Floats = field(default_factory=lambda: np.zeros(0))  # of each value function; none before the first fit
 
     @property
     def parts(self) -> list[Applied]:
@@ -57,18 +47,7 @@ class _Team:
 
 
 class Learner:
-    """The critics of all teams.
-
-    Args:
-        extractor: Makes the features.
-        members: Groups in a team, the groups of one team after those of the other.
-        groups: Number of groups in all.
-        horizon: Number of time steps T.
-        gamma: Discount factor.
-        budget: Transitions to spend in all.
-        resets: Independent starts that a critic's expectation will come from.
-        required: Whether a critic must be used, also where none seems to gain.
-    """
+    """The critics of all teams."""
 
     def __init__(
         self,
@@ -106,7 +85,8 @@ class Learner:
 
     def learn(self) -> list[RewardMoments]:
         """Fits all critics again if there are clearly more data; returns the moments of the residuals of each group."""
-        if not all(self._has_full_length(team) for team in self._teams):  # too few to fit on
+        batches = [[sample.trajectories for group in team.samples for sample in group] for team in self._teams]
+        if not all(any(batch.lengths.max() == self._horizon for batch in team) for team in batches):  # too few
             return [
                 self._moments(sample.trajectories for sample in group) for team in self._teams for group in team.samples
             ]
@@ -126,7 +106,6 @@ class Learner:
         ]
 
     def _choose(self) -> None:
-        """Chooses a combination of value functions for each team by what they are worth to the others."""
         signals = [Signals(team.parts, horizon=self._horizon, gamma=self._gamma) for team in self._teams]
         counts = [one.moments[0, 0].counts for one in signals]
         known = [
@@ -182,9 +161,6 @@ class Learner:
         """Whether a critic is more than the agent's value as it is."""
         return bool(shares[int(self._combination.agent) :].any())
 
-    def _has_full_length(self, team: _Team) -> bool:
-        return any(s.trajectories.lengths.max() == self._horizon for group in team.samples for s in group)
-
     def _moments(self, batches: Iterable[Trajectories]) -> RewardMoments:
         moments = RewardMoments(self._horizon, gamma=self._gamma)
         for batch in batches:
@@ -192,7 +168,6 @@ class Learner:
         return moments
 
     def _fit(self, others: Sequence[Sequence[Normal]]) -> list[Floats]:
-        """Coefficients of each regression on other teams."""
         found = [fit(sums, basis.free) for basis, *sums in zip(self._bases, *others, strict=True)]
         return [solved if np.isfinite(solved).all() else np.zeros(solved.size) for solved in found]
 
@@ -208,12 +183,7 @@ class Learner:
         return Applied(batch, differences, np.array([one.starts for one in found]))
 
     def value_functions(self, coefficients: Sequence[Floats], sample: Sample) -> Floats:
-        """Values at all rows of a sample, zero where no reward is to come; one row for each value function.
-
-        Args:
-            coefficients: Of each regression.
-            sample: Trajectories and their features.
-        """
+        """Values at all rows of a sample, zero where no reward is to come; one row for each value function."""
         to_go = sample.to_go(self._horizon)
         alive = to_go > 0
         features, steps = sample.features[alive], to_go[alive]
@@ -227,11 +197,7 @@ class Learner:
 
 
 class LearnedCritic(Critic):
-    """The mean of the critics of all teams.
-
-    Args:
-        learner: Has learned them.
-    """
+    """The mean of the critics of all teams."""
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner

@@ -5,8 +5,6 @@ A fitted value function is a ridge regression of the discounted rewards to come 
 is and times ``(1 - gamma^k) / (1 - gamma^T)``, the share of the discounted steps that k steps to go have in all T.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,8 +34,6 @@ class Basis:
             any single trajectory.
         scale: Length scale of the random features in standard deviations.
         agent_value: Whether the last column of the features is the agent's value.
-        horizon: Number of time steps T.
-        gamma: Discount factor.
     """
 
     def __init__(self, sample: Sample, scale: float, *, agent_value: bool, horizon: int, gamma: float) -> None:
@@ -90,23 +86,16 @@ class Normal:
 
     Truncated trajectories lack the rewards after their end. A first fit on the complete ones estimates these, and later
     fits on all estimate them better. So the sums over both are kept apart.
-
-    Attributes:
-        complete: Products of the columns, over the rows of trajectories that ran to the horizon or terminated.
-        truncated: The same over the rows of the others.
-        targets: Products of the columns with the rewards to come, over complete and over truncated trajectories.
-        ends: Products of the columns with those at the end of the trajectory, discounted, over truncated ones.
-        weights: Sums of the weights of the rows, of complete and of truncated trajectories.
     """
 
-    complete: Floats
-    truncated: Floats
-    targets: Floats
-    ends: Floats
-    weights: Floats
+    complete: Floats  # products of the columns, over the rows of trajectories that ran to the horizon or terminated
+    truncated: Floats  # the same over the rows of the others
+    targets: Floats  # products of the columns with the rewards to come, over complete and over truncated trajectories
+    ends: Floats  # products of the columns with those at the end of the trajectory, discounted, over truncated ones
+    weights: Floats  # sums of the weights of the rows, of complete and of truncated trajectories
 
     @classmethod
-    def of(cls, basis: Basis, sample: Sample) -> Normal:
+    def of(cls, basis: Basis, sample: Sample) -> "Normal":
         """The sums over the trajectories of a sample."""
         size, batch = basis.free.size, sample.trajectories
         total = cls(
@@ -147,7 +136,7 @@ class Normal:
             sums = np.add.reduceat(weighted * (gamma**steps * ~whole)[:, None], first, axis=0)
             self.ends += sums.T @ columns[last]
 
-    def __add__(self, other: Normal) -> Normal:
+    def __add__(self, other: "Normal") -> "Normal":
         mine, theirs = vars(self), vars(other)
         return Normal(**{name: mine[name] + theirs[name] for name in mine})
 

@@ -1,7 +1,5 @@
 """Which critic an evaluation uses: what the user asked for, and what the data show."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,27 +9,18 @@ from rido.predictors.base import Critic, FunctionCritic, agent_critic
 from rido.predictors.features import FeatureExtractor
 from rido.simulators.base import Simulator
 
-RESET_SHARE = 0.05
-"""Share of the variance that resets may have."""
+RESET_SHARE = 0.05  # share of the variance that resets may have
 
 
 @dataclass(frozen=True)
 class CriticChoice:
-    """The critic to use, or how to choose it.
+    """The critic to use, or how to choose it."""
 
-    Attributes:
-        name: What the user asked for.
-        critic: The critic, where it is known from the start.
-        extractor: Where it is not: makes the features that critics learn from.
-        notes: Why no critic is used although one was asked for.
-        given: Whether the user gave the critic.
-    """
-
-    name: str
-    critic: Critic | None = None
-    extractor: FeatureExtractor | None = None
-    notes: tuple[str, ...] = ()
-    given: bool = False
+    name: str  # what the user asked for
+    critic: Critic | None = None  # the critic, where it is known from the start
+    extractor: FeatureExtractor | None = None  # where it is not: makes the features that critics learn from
+    notes: tuple[str, ...] = ()  # why no critic is used although one was asked for
+    given: bool = False  # whether the user gave the critic
 
     @property
     def learns(self) -> bool:
@@ -44,7 +33,7 @@ class CriticChoice:
         return self.critic.fingerprint if self.given and self.critic is not None else ""
 
     @classmethod
-    def resolve(cls, critic: str | Callable[..., Any] | None, simulator: Simulator) -> CriticChoice:
+    def resolve(cls, critic: str | Callable[..., Any] | None, simulator: Simulator) -> "CriticChoice":
         """Make a choice of what a user asked for; raise an error if it is impossible with this simulator."""
         if critic is None:
             return cls("none")

@@ -1,7 +1,5 @@
 """Opening run files: recognised before SQLite touches them, upgraded where they are older, every error in one line."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat
@@ -11,12 +9,8 @@ from pathlib import Path
 
 from rido.record.schema import upgrade_4
 
-APPLICATION_ID = 0x5249444F
-"""The bytes "RIDO" in the header of an SQLite file: a run file."""
-
-FORMAT = 5
-"""Version of the tables, the header's user_version. Format 3 and before had no application id."""
-
+APPLICATION_ID = 0x5249444F  # the bytes "RIDO" in the header of an SQLite file: a run file
+FORMAT = 5  # version of the tables, the header's user_version. Format 3 and before had no application id
 _UPGRADES = {4: upgrade_4}  # by version: makes its tables those of the next
 
 _HEADER = 100  # bytes of the header of an SQLite file
@@ -110,12 +104,7 @@ def _is_format_3(path: Path) -> bool:
 
 
 def open_for_writing(path: Path, create: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
-    """Open a run file, or create it.
-
-    Args:
-        path: The file.
-        create: Fills a new file; what it writes is one transaction.
-    """
+    """Open a run file, or create it, where ``create`` fills it in one transaction."""
     version = recognise(path)
     if version is not None:
         _check_version(path, version)

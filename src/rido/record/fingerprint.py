@@ -7,8 +7,6 @@ and the code of classes of installed packages, which are known by their names. W
 the sources of modules. The same content gives the same fingerprint in every process of the same version of Python.
 """
 
-from __future__ import annotations
-
 import copyreg
 import dis
 import functools
@@ -39,10 +37,6 @@ _GLOBAL_READS = ("LOAD_GLOBAL", "LOAD_NAME")
 
 def identify(what: str, thing: Any) -> str:
     """The attribute ``fingerprint`` of something that a user gave, or else the fingerprint of its content.
-
-    Args:
-        what: "policy", "critic" or "simulator", for the error.
-        thing: What was given.
 
     Raises:
         ValueError: The content cannot be read, and there is no attribute ``name`` to go by.

@@ -1,44 +1,33 @@
-"""Headers: the settings that a run file is of, written once. A run resumes only with the same ones."""
-
-from __future__ import annotations
+"""What a run file holds: a header, written once, with which alone a run resumes; pieces, decisions and notes."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
-FINGERPRINT = "_fingerprint"
-"""Suffix of the names of fields that hold fingerprints."""
+import numpy as np
+from numpy.typing import NDArray
+
+from rido.core.trajectories import Trajectories
+
+FINGERPRINT = "_fingerprint"  # suffix of the names of fields that hold fingerprints
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What every run file says. A digest or a setting is empty where the run has none.
-
-    Attributes:
-        environment: name of the environment.
-        horizon: number of time steps.
-        seed: what all randomness comes from; None to draw one, or to take that of the file.
-        env_kwargs: arguments of the environment.
-        deterministic: whether policies take their most likely action.
-        end_on_truncation: whether the environment's own truncation ends an episode.
-        reseed: whether each trajectory's reset gets its own seed.
-        simulator: what simulates.
-        simulator_fingerprint: digest of a user's own simulator.
-        environment_fingerprint: digest of the environment.
-    """
+    """What every run file says. A digest or a setting is empty where the run has none."""
 
     kind: ClassVar[str]
-    environment: str
-    horizon: int
-    seed: int | None
-    env_kwargs: str | None = None
-    deterministic: bool | None = None
-    end_on_truncation: bool | None = None
-    reseed: bool | None = None
-    simulator: str | None = None
-    simulator_fingerprint: str | None = None
-    environment_fingerprint: str | None = None
+    environment: str  # name of the environment
+    horizon: int  # number of time steps
+    seed: int | None  # what all randomness comes from; None to draw one, or to take that of the file
+    env_kwargs: str | None = None  # arguments of the environment
+    deterministic: bool | None = None  # whether policies take their most likely action
+    end_on_truncation: bool | None = None  # whether the environment's own truncation ends an episode
+    reseed: bool | None = None  # whether each trajectory's reset gets its own seed
+    simulator: str | None = None  # what simulates
+    simulator_fingerprint: str | None = None  # digest of a user's own simulator
+    environment_fingerprint: str | None = None  # digest of the environment
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields as JSON has them."""
@@ -49,7 +38,7 @@ class Header:
         """Returns the fields that say something, for people."""
         return {name: value for name, value in asdict(self).items() if value not in (None, "", [], {})}
 
-    def difference(self, other: Header) -> str | None:
+    def difference(self, other: "Header") -> str | None:
         """Returns how the header of a file differs from that of a run; None where the run may resume."""
         if self.kind != other.kind:
             return f"it is of {_ARTICLES[self.kind]}, not of {_ARTICLES[other.kind]}"
@@ -64,47 +53,27 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationHeader(Header):
-    """What the file of an evaluation says.
-
-    Attributes:
-        policy: name of the policy.
-        gamma: discount factor, the largest where there are several.
-        time_budget: seconds to spend.
-        budget: transitions of the first goal; None where only time is limited.
-        first_budget: transitions that the first plan was for, where time is limited.
-        costs: what was measured for a time budget, the fields of :class:`rido.evaluation.time_budget.Costs`.
-        strategy: name of the strategy.
-        options: the strategy's settings.
-        critic: name of the control variate that was asked for.
-        starts: where starts come from, "random" or "sobol".
-        max_resets: resets at most, where there is a critic.
-        reset_cost: transitions that a reset costs.
-        components: names of the components of rewards; none where rewards are numbers.
-        discounts: discount factors, where there are components.
-        plan_for: what the schedule serves, where there are components.
-        policy_fingerprint: digest of the policy; the others are of the critic that the user gave and of a function
-            that makes components.
-    """
+    """What the file of an evaluation says."""
 
     kind = "evaluation"
-    policy: str
-    gamma: float
-    time_budget: float | None = None
-    budget: int | None
-    first_budget: int | None = None
-    costs: dict[str, Any] = field(default_factory=dict)
-    strategy: str
-    options: Mapping[str, Any]
-    critic: str
-    starts: str
-    max_resets: int | None = None
-    reset_cost: float = 0.0
-    components: list[str] = field(default_factory=list)
-    discounts: list[float] = field(default_factory=list)
-    plan_for: str = ""
-    policy_fingerprint: str | None = None
-    critic_fingerprint: str = ""
-    components_fingerprint: str | None = None
+    policy: str  # name of the policy
+    gamma: float  # discount factor, the largest where there are several
+    time_budget: float | None = None  # seconds to spend
+    budget: int | None  # transitions of the first goal; None where only time is limited
+    first_budget: int | None = None  # transitions that the first plan was for, where time is limited
+    costs: dict[str, Any] = field(default_factory=dict)  # what was measured for a time budget
+    strategy: str  # name of the strategy
+    options: Mapping[str, Any]  # the strategy's settings
+    critic: str  # name of the control variate that was asked for
+    starts: str  # where starts come from, "random" or "sobol"
+    max_resets: int | None = None  # resets at most, where there is a critic
+    reset_cost: float = 0.0  # transitions that a reset costs
+    components: list[str] = field(default_factory=list)  # of rewards; none where rewards are numbers
+    discounts: list[float] = field(default_factory=list)  # discount factors, where there are components
+    plan_for: str = ""  # what the schedule serves, where there are components
+    policy_fingerprint: str | None = None  # digests of the policy,
+    critic_fingerprint: str = ""  # of a critic that the user gave,
+    components_fingerprint: str | None = None  # and of a function that makes components
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,3 +114,23 @@ def header_from(found: dict[str, Any]) -> Header:
     """
     header = HEADERS[found["kind"]]
     return header(**{one.name: found[one.name] for one in fields(header)})
+
+
+WHOLE = -1  # the round of decisions that hold for the whole run
+NOTES = "notes"  # reasons why the same seed may not give the same result
+DOUBTS = "doubts"  # why policies may not be the agents that were trained, or critics not those that were asked for
+REMARKS = "remarks"  # what else a reader of the result may want to know
+WORKERS = "workers"  # the workers alive, those that there should be, and the time, in seconds since 1970
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A batch of trajectories of one round."""
+
+    round: int  # index of the round that they belong to
+    trajectories: Trajectories  # the rewards
+    seconds: float  # time that collecting them took
+    signal: Trajectories | None = None  # trajectories with residuals in the place of the rewards, if there are any
+    starts: NDArray[np.float64] | None = None  # with a signal: one value for the first observation of each trajectory
+    features: NDArray[np.float64] | None = None  # rows of numbers for each step taken and after the last one
+    terminated: NDArray[np.bool_] | None = None  # with features: whether the environment ended each trajectory

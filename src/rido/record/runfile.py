@@ -1,7 +1,5 @@
 """Run files: the header, the decisions and all batches of a run in one SQLite file, from which it resumes."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
@@ -17,8 +15,7 @@ from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories
 from rido.record.database import RunFileError, one_line_errors, open_for_reading, open_for_writing, transaction
-from rido.record.header import EvaluationHeader, Header, header_from
-from rido.record.records import WHOLE, WORKERS, Piece
+from rido.record.header import WHOLE, WORKERS, EvaluationHeader, Header, Piece, header_from
 from rido.record.schema import SCHEMA, checksum
 
 _KINDS = {"header": "setting", "decisions": "decision", "state": "state", "pieces": "piece", "resets": "resets"}
@@ -71,7 +68,7 @@ class RunFile:
             raise
 
     @classmethod
-    def read(cls, path: str | Path) -> RunFile:
+    def read(cls, path: str | Path) -> "RunFile":
         """Open an existing file of any run, without ever writing to it."""
         file = cls.__new__(cls)
         file.path = Path(path)
@@ -183,7 +180,7 @@ class RunFile:
             self._workers = None
         self._database.close()
 
-    def __enter__(self) -> RunFile:
+    def __enter__(self) -> "RunFile":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -197,7 +194,6 @@ class RunFile:
             self._workers, self._noted = workers, now
 
     def _put(self, table: str, *row: Any, replace: bool = False) -> None:
-        """Write a row together with its checksum."""
         places, how = ", ".join("?" * len(row)), "INSERT OR REPLACE" if replace else "INSERT"
         with self._writing():
             try:
@@ -206,7 +202,6 @@ class RunFile:
                 raise RunFileError(f"run file {self.path} is being written by another process") from error
 
     def _rows(self, table: str) -> Iterator[list[Any]]:
-        """Read the rows of a table in the order in which they were written, and verify their checksums."""
         with one_line_errors(self.path):
             for count, (*row, found) in enumerate(self._database.execute(f"SELECT * FROM {table} ORDER BY rowid")):
                 if found != checksum(table, row):

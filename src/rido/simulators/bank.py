@@ -47,7 +47,9 @@ class BankSimulator(Simulator):
         rows, horizon = self.rewards.shape
         self.steps = np.full(rows, horizon) if steps is None else checks.counts("steps", steps)
         if self.steps.shape != (rows,) or not 1 <= self.steps.min() <= self.steps.max() <= horizon:
-            raise ValueError(f"steps must be from 1 to {horizon} for each of {rows} rows, got {self.steps!r:.80}")
+            raise ValueError(
+                f"steps must be from 1 to {horizon} for each of {rows} rows, got {checks.shown(self.steps)}"
+            )
         self.rewards[np.arange(horizon) >= self.steps[:, None]] = 0
         self.rewards.flags.writeable = False
         self.observations = None if observations is None else np.asarray(observations)

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,20 +128,8 @@ class Summarised:
         return Summarised(self.rewards + other.rewards, self.signal + other.signal, starts)
 
 
-class PolicyInfo(Protocol):
-    """What results say of a policy, in whichever process it acts."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def reproducible(self) -> bool: ...
-
-    @property
-    def normalisation(self) -> str: ...
-
-    @property
-    def warnings(self) -> tuple[str, ...]: ...
+def no_policy(name: str = "") -> Any:
+    """Returns None: nothing is known of this policy."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +148,8 @@ class Capabilities:
         in_time_of_one: trajectories that run in about the time of one; 0 if no number is known.
         jax_critics: whether a critic is a JAX function of one observation, run on the simulator's device.
         environment: the environment's name in results; None for the name of what the user passed.
-        policies: those that can act, by name, the first one first; none if they are not known.
+        policies: those that can act, by name, the first one first; none if they are not known. Each has the attributes
+            name, reproducible, normalisation and warnings, in whichever process it acts.
         load_policy: returns a policy in this process, for its value function and its fingerprint; the first one if no
             name is given.
         remembers: whether a policy keeps a memory that nothing clears where a trajectory begins; the first one if no
@@ -181,15 +170,15 @@ class Capabilities:
     in_time_of_one: int = 0
     jax_critics: bool = False
     environment: str | None = None
-    policies: Mapping[str, PolicyInfo] = field(default_factory=dict)
-    load_policy: Callable[..., Any] = lambda name="": None
-    remembers: Callable[..., bool] = lambda name="": False
+    policies: Mapping[str, Any] = field(default_factory=dict)
+    load_policy: Callable[..., Any] = no_policy
+    remembers: Callable[..., bool] = no_policy
     components: tuple[str, ...] = ()
     engine: str = ""
     found: Found = Found()
 
     @property
-    def policy(self) -> PolicyInfo | None:
+    def policy(self) -> Any:
         """The first policy; None if it is not known."""
         return next(iter(self.policies.values()), None)
 

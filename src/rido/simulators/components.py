@@ -1,8 +1,5 @@
 """Components: what else is read off each transition beside the reward, such as a cost or a part of the reward."""
 
-from __future__ import annotations
-
-import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -59,12 +56,8 @@ def check_components(components: Any) -> tuple[str, ...] | TransitionFunction | 
 class ComponentReader:
     """Reads the components off transitions: the reward, or the entries of a vector reward, and then the others.
 
-    Args:
-        components: names in info, of which "reward" is the reward itself; a function of the transition; or None. Where
-            the reward is a vector, names are those of its entries.
-        transition: observation, action, reward, next observation and info of a transition, from which the names of a
-            function's numbers and the size of the reward are learned; not needed for names in info beside a plain
-            reward.
+    From a ``transition`` it learns the names of a function's numbers and the size of the reward; names in info beside a
+    plain reward need none. Where the reward is a vector, ``components`` are the names of its entries.
 
     Attributes:
         names: of all components.
@@ -99,11 +92,7 @@ class ComponentReader:
         self.names = (*rewards, *others)
 
     def read(self, observation: Any, action: Any, reward: Any, following: Any, info: Any) -> NDArray[np.float64]:
-        """Returns the components of a transition.
-
-        Raises:
-            ComponentError: one is missing, or is not a number.
-        """
+        """Returns the components of a transition, or raises a ComponentError where one is missing or no number."""
         found = info if self._function is None else self._call(observation, action, reward, following, info)
         if self._function is not None and (more := sorted(map(str, set(found) - set(self._others)))):
             raise ComponentError(
@@ -125,8 +114,8 @@ class ComponentReader:
                 values[column] = np.asarray(found[name], dtype=np.float64).reshape(())
             except (TypeError, ValueError):
                 raise ComponentError(
-                    f"component {name!r} must be one number for each transition, got {found[name]!r:.80}: leave it "
-                    "out, or give a function of the transition that returns numbers"
+                    f"component {name!r} must be one number for each transition, got {checks.shown(found[name])}: "
+                    "leave it out, or give a function of the transition that returns numbers"
                 ) from None
         return values
 
@@ -152,13 +141,6 @@ class ComponentReader:
         return max(1, int(np.size(reward)))
 
 
-def row_of(batch: Any, row: int) -> Any:
-    """Returns one observation of a batch."""
-    if isinstance(batch, Mapping):
-        return {key: row_of(part, row) for key, part in batch.items()}
-    return tuple(row_of(part, row) for part in batch) if isinstance(batch, tuple) else batch[row]
-
-
 def info_of(info: Mapping[str, Any], row: int) -> dict[str, Any]:
     """Returns a row of a VectorEnv's info, where the mask ``_name`` tells which rows have an entry ``name``."""
     found: dict[str, Any] = {}
@@ -169,10 +151,3 @@ def info_of(info: Mapping[str, Any], row: int) -> dict[str, Any]:
         elif np.ndim(values) > 0 and (mask is None or mask[row]):
             found[name] = values[row]
     return found
-
-
-def random_action(space: Any) -> Any:
-    """Returns an action of a space, always the same one, without changing the space's own random numbers."""
-    space = copy.deepcopy(space)
-    space.seed(0)
-    return space.sample()

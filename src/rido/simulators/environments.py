@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rido.policies.observations import has_rows, stack_alike
 from rido.simulators.base import narrow_seed
-from rido.simulators.components import ComponentReader, TransitionFunction, random_action
+from rido.simulators.components import ComponentReader, TransitionFunction
 from rido.simulators.points import PointGenerator, replaced_np_random
 from rido.simulators.protocol import SlotError, check_observation, check_result, slot_error
 from rido.simulators.wrappers import Wrappers, layers
@@ -27,6 +27,8 @@ class Environments(ABC):
 
     Attributes:
         most: the largest number of slots.
+        ends: whether a truncation ends a trajectory as a termination does.
+        reseeds: whether each trajectory's reset gets its seed, or only the first one of each sub-environment.
         observation_space: of one sub-environment.
         action_space: of one sub-environment.
         takes_points: whether points can decide where trajectories start.
@@ -35,43 +37,45 @@ class Environments(ABC):
         rehearsing: what a rehearsal called last, in which trajectory and step; None while there is none.
         components: names of the components of rewards; none where rewards are plain numbers.
         reader: what reads them.
+        vector_reward: whether rewards are vectors.
+        remarks: what was changed about the environments, for the reader of a result.
         in_rows: whether observations can be put into a batch, one in each row.
     """
 
     most: int
+    ends: bool = False
+    reseeds: bool = True
     takes_points: bool = False
     calls: int = 0
     slot: int = 0
     rehearsing: tuple[Literal["reset", "policy", "step"], int, int] | None = None
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
+    components: tuple[str, ...] = ()
     reader: ComponentReader | None = None
+    vector_reward: bool = False
+    remarks: Iterable[str] = ()
     in_rows: bool = True
-
-    @property
-    def components(self) -> tuple[str, ...]:
-        return () if self.reader is None else self.reader.names
 
     def read_components(self, components: tuple[str, ...] | TransitionFunction | None) -> None:
         """Makes steps return components beside the reward, if some are asked for or the reward is a vector.
 
         The names of what a function returns and the size of a vector reward are learned from one transition.
         """
-        if components is None and not self._vector_reward():
+        if components is None and not self.vector_reward:
             return
         transition = None
-        if callable(components) or self._vector_reward():
+        if callable(components) or self.vector_reward:
             try:
-                transition = self._try_step(random_action(self.action_space))
+                space = copy.deepcopy(self.action_space)  # its own random numbers do not change
+                space.seed(0)
+                transition = self._try_step(space.sample())
             except (Exception, SystemExit) as error:
                 reason = error if isinstance(error, SlotError) else slot_error(0, "step", error)
                 raise ValueError(f"env must take a step, to tell its components, but {reason}") from error
         reader = ComponentReader(components, transition)
-        self.reader = reader if len(reader.names) > 1 else None
-
-    def _vector_reward(self) -> bool:
-        """Returns whether the environment may have a vector reward."""
-        return False
+        if len(reader.names) > 1:
+            self.reader, self.components = reader, reader.names
 
     def _try_step(self, action: Any) -> tuple[Any, ...]:
         """Returns a transition with this action: observation, action, reward, next observation and info."""
@@ -83,12 +87,9 @@ class Environments(ABC):
 
     @abstractmethod
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
-        """Starts a new trajectory in each of the slots.
+        """Starts a trajectory in each of the slots; a sub-environment whose seed is None is not seeded again.
 
-        Args:
-            slots: the slots.
-            seeds: their seeds; None where a sub-environment is not seeded again.
-            starts: generators of the numbers that the resets draw, if points decide on them. They are finished here.
+        ``starts`` are the generators of what resets draw, if points decide on that. They are finished here.
         """
 
     @abstractmethod
@@ -97,18 +98,11 @@ class Environments(ABC):
 
     @abstractmethod
     def step(self, slots: Slots, actions: NDArray[Any]) -> Step:
-        """Takes one step in each of the slots; returns rewards, terminated and truncated.
-
-        Rewards have a row for each slot where they have components.
-        """
+        """Takes one step in each of the slots; returns rewards or their components, terminated and truncated."""
 
     @abstractmethod
     def close(self) -> None:
         """Closes the environments that were made here."""
-
-    def remarks(self) -> list[str]:
-        """Returns what was changed about the environments, for the reader of a result."""
-        return []
 
 
 class SingleEnvironments(Environments):
@@ -128,8 +122,11 @@ class SingleEnvironments(Environments):
     ) -> None:
         self._envs, self._make, self.most, self._wrappers = envs, make, most, wrappers
         self._retired: list[gym.Env[Any, Any]] = []  # not used any more
+        self.remarks = wrappers.remarks
         for env in envs:
             wrappers.prepare(env)
+        rewards = getattr(envs[0].unwrapped, "reward_space", None)  # MO-Gymnasium's
+        self.vector_reward = isinstance(rewards, gym.spaces.Box) and len(rewards.shape) == 1 and rewards.shape[0] > 1
         self._batch: Any = []  # copies, because an environment may reuse its buffer; an array where the space is a Box
         self._kind: type | None = None  # of the observations of resets, which were checked
         self._takes_wide_seeds: bool | None = None  # seeds of more than 31 bits; None until one was tried
@@ -137,29 +134,31 @@ class SingleEnvironments(Environments):
         self.action_space = envs[0].action_space
         self._shape = self.observation_space.shape if isinstance(self.observation_space, gym.spaces.Box) else None
         self.in_rows = has_rows(self.observation_space)
-        self._grow()
+        self._grow(0)
 
-    def _grow(self) -> None:
-        """Makes room for one observation of each environment; what was there is gone."""
+    def _grow(self, wanted: int) -> None:
+        """Makes environments, and room for one observation of each; what was there is gone."""
+        while self._make is not None and len(self._envs) < wanted:
+            self._envs.append(made := self._make())
+            self._wrappers.prepare(made)
         if len(self._batch) < len(self._envs):
             shape, dtype = (len(self._envs), *(self._shape or ())), self.observation_space.dtype
             dtype = getattr(self._batch, "dtype", dtype)
             self._batch = [None] * len(self._envs) if self._shape is None else np.zeros(shape, dtype)
 
     def provide(self, wanted: int) -> int:
-        while self._make is not None and len(self._envs) < min(wanted, self.most):
-            self._envs.append(made := self._make())
-            self._wrappers.prepare(made)
-        self._grow()
+        self._grow(min(wanted, self.most))
         return min(len(self._envs), self.most)
 
     def pair(self) -> bool:
         """Makes two slots for a rehearsal, whatever ``most`` is; returns whether there are two."""
-        while self._make is not None and len(self._envs) < 2:
-            self._envs.append(made := self._make())
-            self._wrappers.prepare(made)
-        self._grow()
+        self._grow(2)
         return len(self._envs) > 1
+
+    @property
+    def makes(self) -> bool:
+        """Whether more of them can be made."""
+        return self._make is not None
 
     def renew(self) -> bool:
         """Puts a fresh environment into slot 0, which has forgotten what was tried; returns whether there is one.
@@ -177,10 +176,7 @@ class SingleEnvironments(Environments):
         for row, (slot, seed) in enumerate(zip(slots.tolist(), seeds, strict=True)):
             self.calls, self.slot = self.calls + 1, slot
             try:
-                env = self._envs[slot]
-                result = self._reset(env, seed) if starts is None else self._start(env, seed, starts[row])
-                observation, _ = check_result("reset", result)
-                self._keep(slot, "reset", observation)
+                self._keep(slot, "reset", self._begun(slot, seed, None if starts is None else starts[row]))
             except (Exception, SystemExit) as error:
                 raise slot_error(slot, "reset", error) from error
 
@@ -192,9 +188,7 @@ class SingleEnvironments(Environments):
     def begin(self, seed: int | None, start: PointGenerator | None) -> Any:
         """Starts a new trajectory in slot 0; returns the very observation that the environment returned."""
         try:
-            env = self._envs[0]
-            result = self._reset(env, seed) if start is None else self._start(env, seed, start)
-            observation, _ = check_result("reset", result)
+            observation = self._begun(0, seed, start)
             kind = type(observation)
             if kind is not self._kind or (kind is np.ndarray and observation.shape != self.observation_space.shape):
                 check_observation("reset", observation, self.observation_space)
@@ -203,12 +197,15 @@ class SingleEnvironments(Environments):
         except (Exception, SystemExit) as error:
             raise slot_error(0, "reset", error) from error
 
-    def _start(self, env: gym.Env[Any, Any], seed: int | None, start: PointGenerator) -> tuple[Any, Any]:
-        """Resets with the seed while np_random is replaced by our generator."""
+    def _begun(self, slot: int, seed: int | None, start: PointGenerator | None) -> Any:
+        """Resets with the seed, while np_random is replaced by our generator if there is one."""
+        env = self._envs[slot]
+        if start is None:
+            return check_result("reset", self._reset(env, seed))[0]
         if seed is not None and self._takes_wide_seeds is None:
             self._reset(env, seed)  # a reset that fails must not use up the point
         with replaced_np_random(env.unwrapped, start):
-            return self._reset(env, seed)
+            return check_result("reset", self._reset(env, seed))[0]
 
     def _reset(self, env: gym.Env[Any, Any], seed: int | None) -> tuple[Any, Any]:
         """Resets with the whole seed, or with 31 bits if the very first reset shows that the environment takes no more.
@@ -233,10 +230,6 @@ class SingleEnvironments(Environments):
         if self._shape is not None:
             return self._batch[slots]
         return stack_alike([self._batch[slot] for slot in slots.tolist()])
-
-    def _vector_reward(self) -> bool:
-        space = getattr(self._envs[0].unwrapped, "reward_space", None)  # MO-Gymnasium's
-        return isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and space.shape[0] > 1
 
     def _try_step(self, action: Any) -> tuple[Any, ...]:
         before, _ = copy.deepcopy(check_result("reset", self._reset(self._envs[0], 0)))
@@ -287,6 +280,3 @@ class SingleEnvironments(Environments):
         with ExitStack() as stack:  # closes all of them, also where one raises
             for env in (*self._envs, *self._retired) if self._make is not None else ():
                 stack.callback(env.close)
-
-    def remarks(self) -> list[str]:
-        return list(self._wrappers.remarks)

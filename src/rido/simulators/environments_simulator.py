@@ -1,7 +1,5 @@
 """Trajectories from sub-environments, in sequence or many side by side, of different lengths."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,32 +12,16 @@ from numpy.typing import NDArray
 from rido.policies.actions import one_by_one
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError
-from rido.policies.observations import stack, stack_alike, take
+from rido.policies.observations import stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
-from rido.simulators.base import (
-    NO_TRAJECTORIES,
-    Batch,
-    Capabilities,
-    Found,
-    Points,
-    Request,
-    SimulationError,
-    Simulator,
-)
-from rido.simulators.environments import Environments, SingleEnvironments, Slots
-from rido.simulators.memory import as_batched, first_observations, memory_notes, remembers
-from rido.simulators.points import PointGenerator, ResetDraws
+from rido.record.fingerprint import fingerprint
+from rido.simulators import rehearsal, repeatability
+from rido.simulators.base import NO_TRAJECTORIES, Batch, Capabilities, Found, Points, Request, Simulator
+from rido.simulators.environments import Environments, SingleEnvironments
+from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import Position, SlotError
-from rido.simulators.rehearsal import (
-    ROWS_COPY,
-    Rehearsal,
-    can_pair,
-    instances_differ,
-    mixes_rows,
-    rehearsal_notes,
-    rehearse,
-)
-from rido.simulators.repeatability import Findings, GlobalState, check_seeds
+from rido.simulators.rehearsal import Rehearsal
+from rido.simulators.repeatability import as_batched, first_observations
 from rido.simulators.requests import checked
 from rido.simulators.rollout import Rollout
 from rido.simulators.sequence import SequentialRollout
@@ -52,51 +34,29 @@ class EnvironmentsSimulator(Simulator):
 
     A sub-environment that has finished its trajectory starts the next one at once, the longest first, so that all stay
     busy to the end. None is stepped beyond its planned length. The policy is called for all of them together.
-
-    Args:
-        envs: the sub-environments.
-        policies: what acts in them; several by their names.
-        horizon: the longest trajectory that will be asked for.
-        end_on_truncation: whether a truncation ends a trajectory as a termination does; an error otherwise.
-        reseed: whether each trajectory's reset gets its seed, or only the first one of each sub-environment.
     """
 
-    def __init__(
-        self,
-        envs: Environments,
-        policies: Policy | Mapping[str, Policy],
-        horizon: int,
-        *,
-        end_on_truncation: bool = False,
-        reseed: bool = True,
-    ) -> None:
-        self._envs = envs
+    def __init__(self, envs: Environments, policies: Policy | Mapping[str, Policy], horizon: int) -> None:
+        self._envs, self._horizon, self._reseed = envs, horizon, envs.reseeds
         self.policies = {"": policies} if isinstance(policies, Policy) else dict(policies)
-        self._horizon = horizon
-        self._end_on_truncation = end_on_truncation
-        self._reseed = reseed
         self._seeded: set[int] = set()  # slots that have had a seed
         self._rollout: Rollout | SequentialRollout | None = None
         self._calling: Literal["reset", "policy", "step"] = "reset"
-        self._findings = Findings()
+        self._findings = repeatability.Findings()
         self._alone = False  # whether trajectories must run one after the other, in one environment
         self._rehearsed = 0  # transitions
-        self._acting = next(iter(self.policies))  # name of the policy that was asked for last
+        self._let_act()
         self._tried: set[str] = set()  # names of policies
         self._memories: dict[str, bool] = {}  # of policies by name
         self._resets, self._seconds = 0, 0.0  # of all rollouts
         self._calls = 0  # steps and resets of those in sequence
-        self._draws = ResetDraws()
+        self._used: set[str] = set()  # what resets used of their points
         self._notes: dict[str, None] = {}  # in the order in which they were found
-        if not reseed:
-            self._notes["environments were seeded once, not for each trajectory (reseed=False)"] = None
+        if not self._reseed:
+            note = "environments were seeded once, not for each trajectory (reseed=False)"
+            self.note(note)
         self.num_envs = envs.most
         self.observation_space = envs.observation_space
-
-    @property
-    def policy(self) -> Policy:
-        """The policy that was asked for last; the first one before."""
-        return self.policies[self._acting]
 
     @property
     def capabilities(self) -> Capabilities:
@@ -108,58 +68,50 @@ class EnvironmentsSimulator(Simulator):
             limits=True,
             tries=True,
             policies=self.policies,
-            load_policy=self._load_policy,
+            load_policy=lambda name="": self.policies[name or next(iter(self.policies))],
             remembers=self.remembers,
             components=self._envs.components,
             engine="gymnasium",
             found=self.found,
         )
 
-    def _load_policy(self, name: str = "") -> Policy:
-        return self.policies[name or next(iter(self.policies))]
-
-    def _let_act(self, name: str) -> None:
+    def _let_act(self, name: str = "") -> Policy:
         self._acting = name or next(iter(self.policies))
+        self.policy = self.policies[self._acting]
+        return self.policy
 
     @property
     def found(self) -> Found:
         """What is known so far."""
         return Found(tuple(self._notes), self._remarks(), self._rehearsed)
 
+    def fingerprint_of(self, *environment: Any) -> str:
+        """Returns a digest of the environment, the policy, and whether truncation ends episodes."""
+        return fingerprint(*environment, self.policy.fingerprint, *["end_on_truncation"] * self._envs.ends)
+
+    def note(self, *notes: str) -> None:
+        """Keeps reasons why the same seed may not give the same trajectories."""
+        self._notes.update(dict.fromkeys(notes))
+
     def collect(self, request: Request) -> Batch:
         self._let_act(request.policy)
         request = checked(request, self._horizon, takes_points=self._envs.takes_points)
-        seeds, points = request.seeds, request.points
+        if request.wants == "starts":
+            request = replace(request, lengths=np.ones(len(request.seeds), dtype=np.int64))
+            return Batch(NO_TRAJECTORIES, self._side_by_side(request).observations(), found=self.found)
+        if request.wants == "trial":
+            rehearsed, notes = self._rehearsed, self._check_seeds(request.seeds, request.points)
+            return Batch(NO_TRAJECTORIES, found=Found(notes, rehearsed=self._rehearsed - rehearsed))
         observing = request.wants == "observations"
-        match request.wants:
-            case "starts":
-                return Batch(NO_TRAJECTORIES, self._starts(seeds, points), found=self.found)
-            case "trial":
-                rehearsed, notes = self._rehearsed, self._check_seeds(seeds, points)
-                return Batch(NO_TRAJECTORIES, found=Found(notes, rehearsed=self._rehearsed - rehearsed))
         if observing and not self._envs.in_rows:
             raise ValueError(
                 f"critic must be left out where observations are {self.observation_space}: a batch of them has no rows"
             )
-        rollout = self._run(request.lengths, seeds, points, request.limit, observing=observing)
+        rollout = self._run(request)
         if not observing:
             return Batch(rollout.trajectories(), found=self.found)
         seen = rollout.observations(), rollout.terminated, rollout.actions()
         return Batch(rollout.trajectories(), *seen, found=self.found)
-
-    def _starts(self, seeds: Sequence[int], points: Points) -> Any:
-        batches, size = [], self._envs.provide(1 if self.policy.in_sequence else len(seeds))
-        self._rollout, self._calling = None, "reset"
-        for first in range(0, len(seeds), size):
-            part = list(seeds[first : first + size])
-            try:
-                self._reset(
-                    slots := np.arange(len(part)), part, None if points is None else points[first : first + size]
-                )
-            except SlotError as error:
-                raise SimulationError(first + error.slot, 0, part[error.slot], error.reason) from error.__cause__
-            batches.append(self._envs.observe(slots))
-        return stack(batches)
 
     def _check_seeds(self, seeds: Sequence[int], points: Points) -> tuple[str, ...]:
         """Checks that resets and actions repeat."""
@@ -170,29 +122,28 @@ class EnvironmentsSimulator(Simulator):
         self._envs.provide(1)
         notes: list[str] = []
         if self.policy.in_sequence and isinstance(self._envs, SingleEnvironments):
-            differ, taken = instances_differ(self._envs, seeds[0])
+            differ, taken = rehearsal.instances_differ(self._envs, seeds[0])
             self._rehearsed += taken
             if differ:
                 notes.append(
                     "another instance of the environment gives another trajectory for the same seed and actions: its "
                     "constructor or its steps draw random numbers that the seed does not control"
                 )
-        self._findings = check_seeds(self._envs, self.policy, seeds, points)
+        self._findings = repeatability.check_seeds(self._envs, self.policy, seeds, points)
         return (*self._findings.notes, *notes)
 
     def remembers(self, name: str = "") -> bool:
         """Returns whether a policy has a memory that nothing clears; see :class:`Capabilities`."""
-        self._let_act(name)
-        name, policy, envs = self._acting, self.policy, self._envs
+        policy, name, envs = self._let_act(name), self._acting, self._envs
         if name not in self._memories:
-            tried = policy.in_sequence and isinstance(policy, FunctionPolicy)
-            known = False
-            if tried and isinstance(envs, SingleEnvironments):
+            self._memories[name] = False
+            if policy.in_sequence and isinstance(policy, FunctionPolicy) and isinstance(envs, SingleEnvironments):
                 with suppress(Exception, SystemExit):  # the first trajectory fails in the same way
-                    known = remembers(policy, first_observations(envs, seeded=self._reseed))
-            if known:
-                self._notes.update(dict.fromkeys(memory_notes(policy.name)))
-            self._memories[name] = known
+                    self._memories[name] = repeatability.remembers(
+                        policy, first_observations(envs, seeded=self._reseed)
+                    )
+            if self._memories[name]:
+                self.note(*repeatability.memory_notes(policy.name))
         return self._memories[name]
 
     def _try(self, seeds: Sequence[int]) -> None:
@@ -202,24 +153,23 @@ class EnvironmentsSimulator(Simulator):
 
     def rehearse(self, seeds: Sequence[int]) -> Rehearsal:
         """Tries in fresh environments what trajectories depend on; see :mod:`rido.simulators.rehearsal`."""
-        if not self._reseed or not can_pair(self._envs):
+        if not self._reseed or not rehearsal.can_pair(self._envs):
             return Rehearsal()
-        found = rehearse(self._envs, self.policy, [seeds[0], seeds[1] if len(seeds) > 1 else seeds[0] + 1])
+        found = rehearsal.rehearse(self._envs, self.policy, [seeds[0], seeds[1] if len(seeds) > 1 else seeds[0] + 1])
         self._rehearsed += found.transitions
         return found
 
     def audition(self, request: Request) -> tuple[Rehearsal, bool]:
         """Rehearses for several processes; returns what was found, and whether each would have the policy's memory."""
-        self._let_act(request.policy)
-        found, policy = self.rehearse(request.seeds), self.policy
+        policy, found = self._let_act(request.policy), self.rehearse(request.seeds)
         if not policy.in_sequence or not isinstance(self._envs, SingleEnvironments):
             return found, False
         with suppress(Exception, SystemExit):
             starts = first_observations(self._envs, seeded=self._reseed)
             if isinstance(policy, FunctionPolicy) and (batched := as_batched(policy, starts[0])) is not None:
-                mixes = mixes_rows(batched, [stack_alike([one]) for one in starts])
+                mixes = rehearsal.mixes_rows(batched, [stack_alike([one]) for one in starts])
                 return replace(found, batches=True, mixes=mixes), False
-            return found, remembers(policy, starts, frozen=False)
+            return found, repeatability.remembers(policy, starts, frozen=False)
         return found, False
 
     def follow(self, found: Rehearsal, request: Request) -> None:
@@ -237,11 +187,11 @@ class EnvironmentsSimulator(Simulator):
             return
         vectorised = not isinstance(self._envs, SingleEnvironments)
         if vectorised and found.kind == "copies":
-            raise ValueError(ROWS_COPY)
+            raise ValueError(rehearsal.ROWS_COPY)
         if isinstance(self._envs, SingleEnvironments):
             self._envs.renew()
             self._alone = True
-        self._notes.update(dict.fromkeys(rehearsal_notes(found, self.policy.name, vectorised=vectorised)))
+        self.note(*rehearsal.rehearsal_notes(found, self.policy.name, vectorised=vectorised))
         if found.mixes:
             self.policy.act_alone()
 
@@ -260,84 +210,77 @@ class EnvironmentsSimulator(Simulator):
             return rollout.position(self._calls)
         return Position(calls, self._calling, *rollout.place(slot))
 
-    def _run(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, limit: int | None, *, observing: bool
-    ) -> Rollout | SequentialRollout:
-        before, started = GlobalState(), time.perf_counter()
+    def _run(self, request: Request) -> Rollout | SequentialRollout:
+        before, started = repeatability.GlobalState(), time.perf_counter()
         rollout: Rollout | SequentialRollout | None = None
         if self.policy.in_sequence and isinstance(self._envs, SingleEnvironments):
-            rollout = self._in_sequence(lengths, seeds, points, limit, observing=observing)
-        if rollout is None:
-            if limit is not None:  # those that it pays for in any case
-                lengths = lengths[: np.searchsorted(lengths.cumsum(), limit, side="right")]
-                seeds = seeds[: lengths.size]
-            rollout = self._side_by_side(lengths, seeds, points, observing=observing)
+            rollout = self._in_sequence(self._envs, request)
+        rollout = rollout or self._side_by_side(request)
         self._rollout = None
-        self._notes.update(dict.fromkeys(before.notes()))
+        self.note(*before.notes())
         self._resets += len(rollout.terminated)
         self._seconds += time.perf_counter() - started
         return rollout
 
-    def _in_sequence(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, limit: int | None, *, observing: bool
-    ) -> SequentialRollout | None:
+    def _in_sequence(self, envs: SingleEnvironments, request: Request) -> SequentialRollout | None:
         """Runs trajectories one after the other; None if the policy turns out to take batches."""
-        envs, policy = self._envs, self.policy
-        assert isinstance(envs, SingleEnvironments)
-        ends, reader = self._end_on_truncation, envs.reader
-        settings: dict[str, Any] = dict(end_on_truncation=ends, reader=reader, observing=observing)
-        settings["spaces"] = envs.observation_space, envs.action_space
-        self._rollout = rollout = SequentialRollout(envs.first, policy, lengths, seeds, **settings)
+        self._rollout = rollout = SequentialRollout(envs, self.policy, request)
 
         def start(row: int) -> Any:
-            (seed,) = (int(seeds[row]),) if self._reseed else self._fresh(np.zeros(1, dtype=np.intp), [seeds[row]])
-            if points is None:
+            seed: int | None = int(request.seeds[row])
+            if not self._reseed:
+                (seed,) = self._fresh([0], [request.seeds[row]])
+            if request.points is None:
                 return envs.begin(seed, None)
-            generator = PointGenerator(points[row], seeds[row])
+            generator = PointGenerator(request.points[row], request.seeds[row])
             observation = envs.begin(seed, generator)
-            self._draws.add([generator])
+            self._used.add(generator.used)
             return observation
 
         try:
-            rollout.run(start, limit)
+            rollout.run(start)
             self._calls = rollout.position(self._calls).calls + 1
         except TakesBatchesError as error:
             if not envs.in_rows:
                 raise rollout.failure(f"the policy raised {error.__cause__!r}") from error.__cause__
-            policy.take_batches(error)
+            self.policy.take_batches(error)
             return None
         return rollout
 
-    def _side_by_side(
-        self, lengths: NDArray[np.int64], seeds: Sequence[int], points: Points, *, observing: bool
-    ) -> Rollout:
-        if not self._envs.in_rows:
+    def _side_by_side(self, request: Request) -> Rollout:
+        if request.limit is not None:  # those that it pays for in any case
+            paid = int(np.searchsorted(request.lengths.cumsum(), request.limit, side="right"))
+            request = replace(request, lengths=request.lengths[:paid], seeds=request.seeds[:paid])
+        starting, observing = request.wants == "starts", request.wants == "observations"
+        if not (starting or self._envs.in_rows):
             raise ValueError(
                 f"policy must take one observation at a time where observations are {self.observation_space}, got "
                 f"{self.policy.name}, which takes batches"
             )
-        self._try(seeds)
-        alone = self._alone or self.policy.remembers
-        slots = self._envs.provide(1 if alone else lengths.size)
-        ends, components = self._end_on_truncation, self._envs.components
-        rollout = Rollout(
-            lengths,
-            seeds,
-            points,
-            1 if alone else slots,
-            end_on_truncation=ends,
-            components=components,
-        )
-        self._rollout = rollout
+        if starting:
+            alone = self.policy.in_sequence
+        else:
+            self._try(request.seeds)
+            alone = self._alone or self.policy.remembers
+        slots = self._envs.provide(1 if alone else request.lengths.size)
+        self._rollout = rollout = Rollout(self._envs, request, 1 if alone else slots)
         try:
             while rollout.busy.size:
                 if rollout.new.size:
                     self._calling = "reset"
-                    starts = self._reset(rollout.new, rollout.seeds(rollout.new), rollout.points(rollout.new))
-                    self._draws.add(starts)
+                    rows, points, starts = rollout.rows(rollout.new), request.points, None
+                    seeds = [int(request.seeds[row]) for row in rows]
+                    if points is not None:
+                        starts = [PointGenerator(points[row], seed) for row, seed in zip(rows, seeds, strict=True)]
+                    self._envs.reset(rollout.new, self._fresh(rollout.new.tolist(), seeds), starts)
+                    self._used |= {start.used for start in starts or () if not starting}  # those alone are a critic's
                 observations = self._envs.observe(rollout.busy)
-                if observing:
+                if starting or observing:
                     rollout.record_observations(rollout.busy, observations)
+                if starting:
+                    rollout.start(rollout.busy)
+                    continue
+                if observing:
                     observations = take(observations, np.arange(rollout.busy.size))  # the policy may write into it
                 self._calling = "policy"
                 actions = self._act(observations, rollout)
@@ -352,28 +295,24 @@ class EnvironmentsSimulator(Simulator):
             raise rollout.failure(error.slot, error.reason) from error.__cause__
         return rollout
 
-    def _reset(self, slots: Slots, seeds: Sequence[int], points: Points) -> Sequence[PointGenerator]:
-        """Starts new trajectories; returns the generators of their starts if there are points."""
-        fresh = self._fresh(slots, seeds)
-        if points is None:
-            self._envs.reset(slots, fresh)
-            return ()
-        starts = [PointGenerator(point, seed) for point, seed in zip(points, seeds, strict=True)]
-        self._envs.reset(slots, fresh, starts)
-        return starts
-
-    def _fresh(self, slots: Slots, seeds: Sequence[int]) -> Sequence[int | None]:
+    def _fresh(self, slots: list[int], seeds: Sequence[int]) -> Sequence[int | None]:
         """Returns the seeds of resets; None where a sub-environment is not seeded again."""
         if self._reseed:
             return seeds
-        fresh = [None if slot in self._seeded else seed for slot, seed in zip(slots.tolist(), seeds, strict=True)]
-        self._seeded.update(slots.tolist())
+        fresh = [None if slot in self._seeded else seed for slot, seed in zip(slots, seeds, strict=True)]
+        self._seeded.update(slots)
         return fresh
 
     def _remarks(self) -> tuple[str, ...]:
-        remarks, found = [*self.policy.remarks, *self._envs.remarks()], self._findings
-        if remark := self._draws.remark():
-            remarks.append(remark)
+        remarks, found = [*self.policy.remarks, *self._envs.remarks], self._findings
+        if self._used == {"nothing"}:
+            remarks.append(
+                "the environment's reset draws no random numbers from np_random, so starts='sobol' changes nothing"
+            )
+        elif "all" in self._used:
+            remarks.append(
+                "the environment's reset draws more random numbers than starts='sobol' gives: others are pseudo-random"
+            )
         if (found.seeded - found.unseeded) * self._resets > _SEEDING_SHARE * self._seconds:
             remarks.append(
                 f"seeding takes most of the time: a reset takes {found.seeded:.2g} s with a seed and "

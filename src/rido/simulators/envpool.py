@@ -2,9 +2,10 @@
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
 import gymnasium as gym
@@ -18,8 +19,7 @@ from rido.core.options import takes
 from rido.policies.base import Policy
 from rido.policies.observations import take
 from rido.policies.resolve import resolve_policy
-from rido.record.fingerprint import fingerprint
-from rido.simulators.base import Batch, Capabilities, Found, Request, SimulationError, Simulator, narrow_seed
+from rido.simulators.base import Batch, Capabilities, Request, SimulationError, Simulator, narrow_seed
 from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.environments_simulator import EnvironmentsSimulator
 from rido.simulators.opening import did_you_mean
@@ -99,17 +99,20 @@ class EnvPoolSimulator(Simulator):
             # One step more than the horizon: where both come at once, EnvPool reports a termination as a time limit.
             arguments = {**arguments, "max_episode_steps": self._horizon + 1}
             remarks = [lifted(limit, self._horizon)] if limit < self._horizon else []
-        envs = [_EnvPoolEnvironments(env, arguments, spec, remarks, reseed, most, threads) for _ in range(parts)]
+        make = partial(envpool.make, env, env_type="gymnasium", **arguments)
+        envs = [_EnvPoolEnvironments(make, spec, remarks, most, threads) for _ in range(parts)]
         self.observation_space = envs[0].observation_space
         spaces = dict(observation_space=self.observation_space, action_space=envs[0].action_space)
         self.policy = resolve_policy(policy, **spaces, deterministic=options["deterministic"], trust=options["trust"])
-        self._remake, self._end_on_truncation = reseed, ends
+        self._remake = reseed
         self.reproducible = reseed and self.policy.reproducible
         lock = threading.Lock()
-        self._halves = [
-            _Half(part, self.policy, self._horizon, lock, leads=part is envs[0], end_on_truncation=ends)
-            for part in envs
-        ]
+        for part in envs:
+            part.ends, part.remakes = ends, reseed
+        self._halves = [_Half(part, self.policy, self._horizon, lock, leads=part is envs[0]) for part in envs]
+        if not reseed:
+            note = "EnvPool draws starts and noise that the seed does not control"
+            self._halves[0].note(note)
 
     def _lifts(self, limit: int) -> bool:
         """Returns whether a time limit is to be lifted, or raises where it would cut trajectories and cannot be."""
@@ -127,20 +130,12 @@ class EnvPoolSimulator(Simulator):
     def capabilities(self) -> Capabilities:
         """It returns observations; a note says so where the seed does not control the environments."""
         able = self._halves[0].capabilities  # neither half knows what the other one has left of a limit
-        return replace(able, limits=False, tries=self._remake, engine="envpool", found=self._found)
-
-    @property
-    def _found(self) -> Found:
-        found = self._halves[0].found
-        if self._remake:
-            return found
-        return replace(found, notes=("EnvPool draws starts and noise that the seed does not control",))
+        return replace(able, limits=False, tries=self._remake, engine="envpool")
 
     @property
     def fingerprint(self) -> str:
         """Digest of the environment and the policy."""
-        ends = ["end_on_truncation"] if self._end_on_truncation else []
-        return fingerprint(*self._given, self.policy.fingerprint, *ends)
+        return self._halves[0].fingerprint_of(*self._given)
 
     def close(self) -> None:
         """Closes the environments."""
@@ -173,23 +168,14 @@ class EnvPoolSimulator(Simulator):
         with ThreadPoolExecutor(len(halves)) as executor:
             for finished in [executor.submit(work, half) for half in halves]:
                 finished.result()
-        return join([parts[number] for number in range(len(groups))], np.concatenate(groups), self._found)
+        return join([parts[number] for number in range(len(groups))], np.concatenate(groups), first.found)
 
 
 class _Half(EnvironmentsSimulator):
     """Half of the environments. The policy acts in one half at a time, because it may not be thread-safe."""
 
-    def __init__(
-        self,
-        envs: Environments,
-        policy: Policy,
-        horizon: int,
-        lock: threading.Lock,
-        *,
-        leads: bool,
-        end_on_truncation: bool,
-    ) -> None:
-        super().__init__(envs, policy, horizon, end_on_truncation=end_on_truncation)
+    def __init__(self, envs: Environments, policy: Policy, horizon: int, lock: threading.Lock, *, leads: bool) -> None:
+        super().__init__(envs, policy, horizon)
         self._lock, self._leads = lock, leads
 
     def _act(self, observations: Any, rollout: Any) -> NDArray[Any]:
@@ -212,21 +198,13 @@ class _Half(EnvironmentsSimulator):
 class _EnvPoolEnvironments(Environments):
     """Environments of EnvPool in its synchronous mode, in which any of them can be reset and stepped.
 
-    With ``remake``, a reset makes new environments, with the seeds; then all are reset together.
+    If it ``remakes``, a reset makes new environments, with the seeds; then all are reset together.
     """
 
-    def __init__(
-        self,
-        env_id: str,
-        arguments: dict[str, Any],
-        spec: Any,
-        remarks: list[str],
-        remake: bool,
-        most: int,
-        threads: int,
-    ) -> None:
-        self._id, self._arguments, self._remarks = env_id, arguments, remarks
-        self._threads, self.most, self._remake = threads, most, remake
+    remakes = True
+
+    def __init__(self, make: Callable[..., Any], spec: Any, remarks: list[str], most: int, threads: int) -> None:
+        self._new, self.remarks, self.most, self._threads = make, remarks, most, threads
         self._pool: Any = None
         self._observations: Any = None
         self.observation_space = spec.gymnasium_observation_space
@@ -237,7 +215,7 @@ class _EnvPoolEnvironments(Environments):
 
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
         try:
-            if self._remake:
+            if self.remakes:
                 self._make([narrow_seed(int(seed or 0)) for seed in seeds])
             elif self._pool is None:
                 words = np.random.SeedSequence(seeds[0]).generate_state(self.most).tolist()
@@ -266,15 +244,9 @@ class _EnvPoolEnvironments(Environments):
     def close(self) -> None:
         self._pool = None
 
-    def remarks(self) -> list[str]:
-        return list(self._remarks)
-
     def _make(self, seeds: list[int]) -> None:
         self._pool = None  # ends the threads of the old one first
-        threads = min(self._threads, len(seeds))
-        self._pool = envpool.make(
-            self._id, env_type="gymnasium", num_envs=len(seeds), num_threads=threads, seed=seeds, **self._arguments
-        )
+        self._pool = self._new(num_envs=len(seeds), num_threads=min(self._threads, len(seeds)), seed=seeds)
         self._observations = create_empty_array(self.observation_space, len(seeds))
 
 

@@ -93,10 +93,7 @@ def _time_limit(env: Any, env_kwargs: Mapping[str, Any], simulator: Any) -> int 
 def check_simulator(
     simulator: str | Callable[..., Simulator] | None, workers: int, step_timeout: float | None
 ) -> str | Callable[..., Simulator]:
-    """Returns what is to collect if these go together; if no simulator is named, the one for this number of workers.
-
-    A step that does not return can be ended with its process only, so a step timeout needs workers, if only one.
-    """
+    """Returns what is to collect if these go together; if none is named, the one for this number of workers."""
     if simulator is None:
         return "gymnasium" if workers == 1 and step_timeout is None else "workers"
     if callable(simulator):
@@ -132,11 +129,6 @@ def _make(simulator: Callable[..., Simulator], env: Any, policy: Any, **settings
     if not is_simulator(made):
         raise ValueError(f"simulator must make an object with a method rollout(), got {checks.shown(made)}")
     return as_simulator(made)
-
-
-def switches_policies(simulator: str | Callable[..., Simulator] | None) -> bool:
-    """Returns whether several policies can act by turns in the named simulator, or in what a function makes."""
-    return simulator == "jax" or runs_gymnasium(simulator)
 
 
 def runs_gymnasium(simulator: str | Callable[..., Simulator] | None) -> bool:

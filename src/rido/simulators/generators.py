@@ -4,8 +4,6 @@ Half of the time of a short trajectory goes into hashing seeds, and numpy hashes
 ``SeedSequence``, runs over all seeds of a request. The generators are the same to the last bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -92,7 +90,8 @@ def _generator(entropy: Any, words: NDArray[np.uint64]) -> np.random.Generator:
 def _state_words(seeds: Sequence[int], *, followed: bool = False) -> Sequence[NDArray[np.uint64]]:
     """Returns the words from which PCG64 is seeded, a row for each seed, or for each pair ``[seed, 1]``."""
     if len(seeds) < _FEW:
-        return [_plain_words([seed, 1] if followed else seed) for seed in seeds]
+        sources = [np.random.SeedSequence([seed, 1] if followed else seed) for seed in seeds]
+        return [source.generate_state(_POOL, np.uint64) for source in sources]  # type: ignore[misc]
     wide = np.asarray(seeds, dtype=np.uint64)
     low, high = wide.astype(np.uint32), (wide >> np.uint64(32)).astype(np.uint32)
     none = np.zeros_like(low)
@@ -104,11 +103,6 @@ def _state_words(seeds: Sequence[int], *, followed: bool = False) -> Sequence[ND
     for index in range(2 * _POOL):
         words[:, index], constant = _hashed(pool[index % _POOL], constant, _MULT_B)
     return list(words[:, ::2].astype(np.uint64) | words[:, 1::2].astype(np.uint64) << np.uint64(32))
-
-
-def _plain_words(entropy: Any) -> NDArray[np.uint64]:
-    words: NDArray[np.uint64] = np.random.SeedSequence(entropy).generate_state(_POOL, np.uint64)  # type: ignore[assignment]
-    return words
 
 
 def _pool(entropy: list[Words]) -> list[Words]:

@@ -1,7 +1,5 @@
 """Trajectories from Gymnasium environments, many side by side, of different lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Unpack
 
@@ -9,13 +7,11 @@ import rido.simulators.envs
 from rido.core.options import takes
 from rido.policies.base import Policies
 from rido.policies.resolve import resolve_policy
-from rido.record.fingerprint import fingerprint
 from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.environments_simulator import EnvironmentsSimulator
 from rido.simulators.identity import environment_fingerprint
 from rido.simulators.opening import open_environments
 from rido.simulators.options import SimulatorOptions
-from rido.simulators.wrappers import Wrappers
 
 
 class GymnasiumSimulator(EnvironmentsSimulator):
@@ -59,23 +55,20 @@ class GymnasiumSimulator(EnvironmentsSimulator):
                 raise ValueError('policy must be given: an agent, a function of observations, or "random"')
             policy = rido.simulators.envs.default_policy(env, gamma, **env_kwargs)
         self._given = env, env_kwargs
-        ends = options["end_on_truncation"]
-        wrappers = Wrappers(horizon, end_on_truncation=ends)
         given = policy if isinstance(policy, Policies) else Policies({"": policy})
+        envs = open_environments(env, horizon, options)
         try:
-            envs = open_environments(env, wrappers, env_kwargs=env_kwargs, num_envs=options["num_envs"])
             envs.read_components(check_components(components))
             acting: dict[str, Any] = dict(deterministic=options["deterministic"], trust=options["trust"])
             acting |= dict(observation_space=envs.observation_space, action_space=envs.action_space)
             policies = {name: resolve_policy(one, **acting) for name, one in given.items()}
         except BaseException:
-            wrappers.restore()
+            envs.close()
             raise
-        super().__init__(envs, policies, horizon, end_on_truncation=ends, reseed=options["reseed"])
+        super().__init__(envs, policies, horizon)
 
     @property
     def fingerprint(self) -> str:
         """Digest of the environment and the policy."""
         env, env_kwargs = self._given
-        ends = ["end_on_truncation"] if self._end_on_truncation else []
-        return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint, *ends)
+        return self.fingerprint_of(environment_fingerprint(env), env_kwargs)

@@ -1,7 +1,5 @@
 """Lineup: several policies in one environment, one acting in each simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,13 +34,8 @@ class Acting(Simulator):
 class Lineup:
     """Simulators of several policies in one environment.
 
-    Gymnasium environments, worker pools and simulators in JAX are made once for all policies. Other simulators are made
-    for each, when it acts for the first time.
-
-    Args:
-        make: makes a simulator for a policy, or for several :class:`rido.policies.base.Policies`.
-        policies: by their names.
-        switching: whether it makes one for several.
+    Gymnasium environments, worker pools and simulators in JAX are made once for all policies (``switching``). Others
+    are made for each, when it acts for the first time.
     """
 
     def __init__(self, make: Callable[[Any], Simulator], policies: Mapping[str, Any], *, switching: bool) -> None:

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from traceback import extract_tb
 from typing import Any
@@ -14,6 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from rido.core import checks
 from rido.core.extras import import_package_of, missing_package, packages_that_register
 from rido.simulators.environments import Environments, SingleEnvironments
+from rido.simulators.options import SimulatorOptions
 from rido.simulators.vector_environments import VectorEnvironments
 from rido.simulators.wrappers import Wrappers
 
@@ -26,17 +28,19 @@ _WRAPPERS = {  # by the module of other kinds of environments
 }
 
 
-def open_environments(
-    env: Any, wrappers: Wrappers, *, env_kwargs: Mapping[str, Any], num_envs: int | None
-) -> Environments:
-    """Returns the sub-environments, their wrappers prepared.
+def open_environments(env: Any, horizon: int, options: SimulatorOptions | Mapping[str, Any]) -> Environments:
+    """Returns the sub-environments, their wrappers prepared, with the arguments of a ``GymnasiumSimulator``."""
+    wrappers = Wrappers(horizon, ends=options["end_on_truncation"])
+    try:
+        envs = _open(env, wrappers, dict(options["env_kwargs"] or {}), options["num_envs"])
+    except BaseException:
+        wrappers.restore()
+        raise
+    envs.ends, envs.reseeds = wrappers.ends, options["reseed"]
+    return envs
 
-    Args:
-        env: as in :class:`rido.simulators.gymnasium.GymnasiumSimulator`, and the following.
-        wrappers: what prepares them.
-        env_kwargs: arguments of the environment.
-        num_envs: sub-environments side by side.
-    """
+
+def _open(env: Any, wrappers: Wrappers, env_kwargs: Mapping[str, Any], num_envs: int | None) -> Environments:
     if isinstance(env, str):
         return _open_id(env, env_kwargs, num_envs, wrappers)
     if env_kwargs:
@@ -75,7 +79,10 @@ def _open_id(env_id: str, env_kwargs: Mapping[str, Any], num_envs: int | None, w
                 if env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED:
                     return VectorEnvironments(env, make_rows, most, wrappers)
                 env.close()
-        make = partial(gym.make, spec.id, disable_env_checker=True, **env_kwargs)
+        options = {"disable_env_checker": True, **env_kwargs}  # each layer is a call more in every step
+        if "max_episode_steps" not in env_kwargs and wrappers.lifts(spec.max_episode_steps):
+            options["max_episode_steps"] = -1
+        make = partial(gym.make, replace(spec, order_enforce=False), **options)
         return SingleEnvironments([make()], partial(make_environment, make), num_envs or _MOST_SINGLE, wrappers)
     except gym.error.DependencyNotInstalled as error:
         if "mujoco_py" in str(error):
@@ -153,10 +160,11 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     try:
         spec = gym.spec(name)
     except gym.error.Error:
-        found = [f"{one}:{name}" for one in ([] if module else packages_that_register(name))]
+        versions = [one for one in gym.registry if one.rpartition("-v")[0] == name.rpartition("-v")[0] != ""]
+        found = [*versions[-1:], *(f"{one}:{name}" for one in ([] if module else packages_that_register(name)))]
         hint = f"; did you mean {' or '.join(found)}?" if found else did_you_mean(name, gym.registry)
         if not module and not found and ("/" in name or not hint):
-            hint += f"; where another package registers it, name that first, as in 'package:{name}'"
+            hint += f"; where another package registers it, name that first, as in {'package:' + name!r}"
         raise ValueError(f"env must be a registered environment, got {env_id!r}{hint}") from None
     assert spec is not None
     return spec

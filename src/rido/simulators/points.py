@@ -5,9 +5,9 @@ points give near starts. So each number is the inverse of its distribution funct
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,15 +53,14 @@ class PointGenerator(np.random.Generator):
         self.drawn = 0
 
     @property
-    def exhausted(self) -> bool:
-        """Whether more numbers were asked for than the point has coordinates."""
-        return self.drawn > self._point.size
+    def used(self) -> Literal["nothing", "some", "all"]:
+        """Which coordinates the reset used: all, if it asked for more numbers than the point has."""
+        return "all" if self.drawn > self._point.size else "some" if self.drawn else "nothing"
 
     def finish(self) -> np.random.Generator:
-        """Ends the reset: what follows is pseudo-random, and the same for all points.
+        """Ends the reset and returns the generator for the steps, which is the same for all points.
 
-        Returns:
-            The generator for the steps. This one gives the same sequence from now on, if the environment kept it.
+        This one gives the same numbers from now on, if the environment kept it.
         """
         self._finished = True
         self.bit_generator.state = self._for_steps
@@ -123,10 +122,7 @@ class PointGenerator(np.random.Generator):
     def _drive(self, drawn: Any, inverse: Callable[..., Any], *parameters: Any) -> Any:
         """Replaces the first of the numbers that numpy drew, as many as there are coordinates left.
 
-        Args:
-            drawn: an array, which is changed, or one number.
-            inverse: the inverse distribution function, of coordinates and parameters: arrays or single numbers.
-            *parameters: of the distribution; they broadcast to the shape of the array.
+        ``inverse`` is the inverse distribution function, of coordinates and parameters.
         """
         if self._finished:
             return drawn
@@ -181,26 +177,3 @@ def _subclass(kind: Any) -> Any:
 
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__slots__": ()}
     return type(kind)(kind.__name__, (kind,), {**names, "_np_random": property(get, put)})
-
-
-class ResetDraws:
-    """What the resets of trajectories drew from their points, for a remark on the result."""
-
-    def __init__(self) -> None:
-        self._resets, self._used, self._exhausted = False, False, False
-
-    def add(self, starts: Sequence[PointGenerator]) -> None:
-        """Counts the generators of resets."""
-        self._resets |= bool(starts)
-        self._used |= any(start.drawn for start in starts)
-        self._exhausted |= any(start.exhausted for start in starts)
-
-    def remark(self) -> str:
-        """Returns what the reader of a result should know; nothing if all numbers came from points."""
-        if self._resets and not self._used:
-            return "the environment's reset draws no random numbers from np_random, so starts='sobol' changes nothing"
-        if self._exhausted:
-            return (
-                "the environment's reset draws more random numbers than starts='sobol' gives: others are pseudo-random"
-            )
-        return ""

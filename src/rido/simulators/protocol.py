@@ -28,11 +28,7 @@ class SlotError(Exception):
 class Position:
     """Where a simulator is in a request, for the error that says what a stuck one waits for.
 
-    Attributes:
-        calls: steps and resets so far. As long as it grows, the simulator is not stuck.
-        calling: what was called last.
-        trajectory: its index in the request.
-        step: its time step.
+    As long as ``calls`` grows, the steps and resets so far, it is not stuck. ``calling`` is what was called last.
     """
 
     calls: int

@@ -18,8 +18,7 @@ in one batch, and must act as it did on each observation by itself.
 What stays unseen: what shows after more steps, and rewards that depend on the clock.
 """
 
-from __future__ import annotations
-
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -27,11 +26,11 @@ from typing import Any, Literal
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
-from numpy.typing import NDArray
 
 from rido.policies.base import Policy
 from rido.policies.functions import RandomPolicy
-from rido.policies.observations import leaves, stack, take
+from rido.policies.observations import alike, leaves, stack, take
+from rido.simulators.base import Request
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.repeatability import GlobalState, content
 from rido.simulators.sequence import SequentialRollout
@@ -40,8 +39,8 @@ from rido.simulators.wrappers import layers
 STEPS = 14
 """Steps of a play; four plays are 56 transitions, and seven are 98."""
 
+_QUICK = 0.005  # seconds of a constructor, up to which another instance costs less than it saves
 _LATE = 5  # steps after which the second trajectory of play 2 begins
-_TOLERANCE = 1e-5  # relative; side by side, sums may be rounded in another order
 ROWS = 8  # of a batch in which a policy is tried
 _MIXED = 1 / 8  # share of them whose action may differ: a choice between equals flips by rounding
 
@@ -66,13 +65,7 @@ Kind = Literal["same", "copies", "history", "shared", "differ"]
 
 @dataclass(eq=False)
 class Play:
-    """A trajectory of a few steps.
-
-    Attributes:
-        seed: of its reset.
-        given: the actions to take; those of the policy if None.
-        row: place of the seed among those that were given.
-    """
+    """A trajectory of a few steps, with given actions or those of the policy; ``row`` is the place of its seed."""
 
     seed: int
     given: list[Any] | None = None
@@ -83,11 +76,11 @@ class Play:
     over: bool = False
     state: Any = None
 
-    def same(self, other: Play) -> bool:
+    def same(self, other: "Play") -> bool:
         """Returns whether both saw and earned the same, but for rounding."""
-        if len(self.rewards) != len(other.rewards) or not close(self.rewards, other.rewards):
+        if len(self.rewards) != len(other.rewards) or not alike(self.rewards, other.rewards):
             return False
-        return close(stack(self.seen), stack(other.seen))
+        return alike(stack(self.seen), stack(other.seen))
 
     @property
     def digest(self) -> str:
@@ -119,68 +112,59 @@ class Rehearsal:
 
 def rehearsal_notes(found: Rehearsal, policy: str, *, vectorised: bool) -> list[str]:
     """Returns what a reader should know of trajectories that do not depend on seed and actions alone."""
-    if found.mixes and found.kind == "same":
-        return [f"{policy} acts differently on several observations at once: it was called with one at a time; {_PAGE}"]
-    if vectorised:
+    if vectorised and found.kind != "same":
         return [
             "rows of the VectorEnv do not repeat with their seeds: rows that share a state cannot be told from random "
             f"numbers that the seed does not control; {_PAGE}"
         ]
-    if found.kind == "copies":
-        return [
-            "one environment ran at a time, which may take several times as long: what it does depends on what it did "
-            "before, not on its seed alone (a generator made in its constructor, for example), so several would repeat "
-            f"the same noise; {_PAGE}"
-        ]
-    if found.kind == "history":
-        return [
-            "one environment ran at a time, which may take several times as long: what it does depends on what it did "
-            f"before, not on its seed alone, for reset() keeps some state; {_PAGE}"
-        ]
-    if found.kind == "shared":
-        return [
-            "one environment ran at a time, which may take several times as long: instances share a state, and a "
-            f"trajectory changes when another instance is stepped beside it; {_PAGE}"
-        ]
-    return [
-        "one environment ran at a time, which may take several times as long: the same seed and actions gave another "
-        f"trajectory (random numbers that the seed does not control, or a state that instances share); {_PAGE}"
-    ]
+    alone = "one environment ran at a time, which may take several times as long:"
+    notes = {
+        "same": f"{policy} acts differently on several observations at once: it was called with one at a time; {_PAGE}",
+        "copies": f"{alone} what it does depends on what it did before, not on its seed alone (a generator made in its "
+        f"constructor, for example), so several would repeat the same noise; {_PAGE}",
+        "history": f"{alone} what it does depends on what it did before, not on its seed alone, for reset() keeps some "
+        f"state; {_PAGE}",
+        "shared": f"{alone} instances share a state, and a trajectory changes when another instance is stepped beside "
+        f"it; {_PAGE}",
+        "differ": f"{alone} the same seed and actions gave another trajectory (random numbers that the seed does not "
+        f"control, or a state that instances share); {_PAGE}",
+    }
+    return [notes[found.kind]]
 
 
 def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: int = STEPS) -> Rehearsal:
-    """Plays the three plays of the module in slots 0 and 1, which must be fresh.
+    """Plays the three plays of the module in slots 0 and 1, which must be fresh, with two different seeds.
 
-    Args:
-        envs: with at least two slots.
-        policy: what acts, if it takes batches; otherwise actions are sampled, for it may remember its calls.
-        seeds: two different ones.
-        steps: of each play.
+    A policy that takes batches acts; otherwise actions are sampled, for it may remember its calls.
     """
-    before, plays = GlobalState(), []
+    before, plays, (one, two) = GlobalState(), list[Play](), seeds
+
+    def play(slots: dict[int, Play]) -> None:
+        """Plays in several slots side by side, each beginning a few steps after the one before it."""
+        plays.extend(slots.values())
+        begins, tick = {slot: place * _LATE for place, slot in enumerate(slots)}, 0
+        while any(not each.over for each in slots.values()):
+            for slot, each in slots.items():
+                if begins[slot] == tick:
+                    envs.rehearsing = "reset", each.row, 0
+                    envs.reset(np.array([slot]), [each.seed])
+            if busy := [slot for slot, each in slots.items() if begins[slot] <= tick and not each.over]:
+                _step(envs, policy, busy, slots, steps)
+            tick += 1
+
     try:
-        first = Play(seeds[0])
-        plays.append(first)
-        _play(envs, policy, {0: first}, steps)
-        again, second = Play(seeds[0], first.actions), Play(seeds[1], row=1)
-        plays += [again, second]
-        _play(envs, policy, {1: again, 0: second}, steps)
-        last = Play(seeds[1], second.actions, 1)
-        plays.append(last)
-        _play(envs, policy, {0: last}, steps)
+        play({0: (first := Play(one))})
+        play({1: (again := Play(one, first.actions)), 0: (second := Play(two, row=1))})
+        play({0: (last := Play(two, second.actions, 1))})
         fresh, later = again.same(first), last.same(second)
         kind: Kind = "same" if fresh and later else "copies" if fresh else "differ"
         if kind == "differ":
-            alone = Play(seeds[0], first.actions)
-            plays.append(alone)
-            _play(envs, policy, {0: alone}, steps)
+            play({0: (alone := Play(one, first.actions))})
             kind = "shared" if alone.same(first) else kind
         elif kind == "copies":
-            other, third, fourth = Play(seeds[0] + seeds[1]), *(Play(seeds[1], second.actions, 1) for _ in range(2))
-            plays += [other, third, fourth]
-            _play(envs, policy, {1: other}, steps)
-            _play(envs, policy, {1: third}, steps)
-            _play(envs, policy, {0: fourth}, steps)
+            play({1: Play(one + two)})
+            play({1: (third := Play(two, second.actions, 1))})
+            play({0: (fourth := Play(two, second.actions, 1))})
             kind = "copies" if third.same(last) and not fourth.same(last) else "history"
         seen = [*first.seen, *second.seen]
         mixes = not policy.in_sequence and policy.reproducible and mixes_rows(policy, seen[:: -(-len(seen) // ROWS)])
@@ -191,21 +175,6 @@ def rehearse(envs: Environments, policy: Policy, seeds: Sequence[int], steps: in
         envs.rehearsing = None
         before.restore()
     return replace(found, transitions=sum(len(play.rewards) for play in plays))
-
-
-def _play(envs: Environments, policy: Policy, plays: dict[int, Play], steps: int) -> None:
-    """Plays in several slots side by side, each beginning a few steps after the one before it."""
-    begins = {slot: place * _LATE for place, slot in enumerate(plays)}
-    tick = 0
-    while any(not play.over for play in plays.values()):
-        for slot, play in plays.items():
-            if begins[slot] == tick:
-                envs.rehearsing = "reset", play.row, 0
-                envs.reset(np.array([slot]), [play.seed])
-        busy = [slot for slot, play in plays.items() if begins[slot] <= tick and not play.over]
-        if busy:
-            _step(envs, policy, busy, plays, steps)
-        tick += 1
 
 
 def _step(envs: Environments, policy: Policy, busy: list[int], plays: dict[int, Play], steps: int) -> None:
@@ -244,28 +213,31 @@ def instances_differ(envs: SingleEnvironments, seed: int) -> tuple[bool, int]:
     Constructors may draw random numbers that no seed controls. Instances whose contents are the same, byte for byte,
     after the same reset need no step.
     """
-    before, taken = GlobalState(), 0
+    before, taken, quick = GlobalState(), 0, False
+    if not envs.makes:
+        return False, 0
     try:
-        plays: list[SequentialRollout] = []
         first = _content(envs, seed)
-        if first is None:
-            plays.append(_alone(envs, seed))
+        plays = [_alone(envs, seed)] if first is None else []
+        started = time.perf_counter()
         if not envs.renew():
             return False, 0
+        quick = time.perf_counter() - started < _QUICK
         if first is not None and first == _content(envs, seed):
             return False, 0
-        while len(plays) < 2:
+        plays.append(_alone(envs, seed))
+        if len(plays) < 2:
+            envs.renew()
             plays.append(_alone(envs, seed))
-            if len(plays) < 2:
-                envs.renew()
-        taken = sum(play.trajectories().transitions for play in plays)
-        rewards = [play.trajectories().flat for play in plays]
-        seen = [play.seen for play in plays]
-        same = len(seen[0]) == len(seen[1]) and all(close(*pair) for pair in zip(*seen, strict=True))
-        return not (same and close(*rewards)), taken
+        one, other = plays
+        taken = one.trajectories().transitions + other.trajectories().transitions
+        same = len(one.seen) == len(other.seen) and all(map(alike, one.seen, other.seen))
+        return not (same and alike(one.trajectories().flat, other.trajectories().flat)), taken
     except (Exception, SystemExit):
         return False, taken  # the first trajectory fails in the same way, and its error says where
     finally:
+        if quick:  # Python reads attributes of an object more slowly once all of them were listed
+            envs.renew()
         before.restore()
 
 
@@ -277,9 +249,8 @@ def _content(envs: SingleEnvironments, seed: int) -> bytes | None:
 
 def _alone(envs: SingleEnvironments, seed: int) -> SequentialRollout:
     """Plays a few steps as a plain loop does, with actions that the seed decides."""
-    spaces = envs.observation_space, envs.action_space
-    options: dict[str, Any] = dict(end_on_truncation=True, spaces=spaces, reader=envs.reader, observing=True)
-    played = SequentialRollout(envs.first, RandomPolicy(spaces[1]), np.array([STEPS]), [seed], **options)
+    request = Request(np.array([STEPS]), [seed], wants="observations")
+    played = SequentialRollout(envs, RandomPolicy(envs.action_space), request, ends=True)
     played.run(lambda row: envs.begin(seed, None))
     return played
 
@@ -288,34 +259,12 @@ def mixes_rows(policy: Policy, seen: Sequence[Any]) -> bool:
     """Returns whether a policy acts differently on observations in a batch and one by one."""
     together = np.asarray(policy(stack(list(seen)), [np.random.default_rng(row) for row in range(len(seen))]))
     alone = [policy(one, [np.random.default_rng(row)])[0] for row, one in enumerate(seen)]
-    differ = [not close(one, other) for one, other in zip(together, alone, strict=True)]
+    differ = [not alike(one, other) for one, other in zip(together, alone, strict=True)]
     return float(np.mean(differ)) > _MIXED
 
 
-def close(one: Any, other: Any) -> bool:
-    """Returns whether two observations, rewards or actions are the same, but for rounding."""
-    mine, theirs = leaves(one), leaves(other)
-    return len(mine) == len(theirs) and all(_close(a, b) for a, b in zip(mine, theirs, strict=True))
-
-
-def _close(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    if one.shape != other.shape:
-        return False
-    if one.dtype.kind not in "fc":
-        return bool(np.array_equal(one, other))
-    if np.array_equal(one, other, equal_nan=True):  # nearly always
-        return True
-    scale = np.maximum(1.0, np.maximum(np.abs(one), np.abs(other)))
-    with np.errstate(invalid="ignore"):
-        near = (np.abs(one - other) <= _TOLERANCE * scale) | (one == other)
-    return bool((near | (np.isnan(one) & np.isnan(other))).all())
-
-
 def can_pair(envs: Environments) -> bool:
-    """Makes two fresh slots for a rehearsal; returns whether there are two, and reason to try them.
-
-    A VectorEnv that takes points says by it that each row draws from a generator for itself.
-    """
+    """Makes two fresh slots for a rehearsal; returns whether there are two, and reason to try them."""
     if isinstance(envs, SingleEnvironments):
         return envs.pair()
     return not envs.takes_points and envs.provide(2) > 1

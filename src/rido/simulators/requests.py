@@ -4,24 +4,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rido.core import checks
 from rido.core.trajectories import Trajectories, concatenate, positions, starts_of
 from rido.policies.observations import stack, take
-from rido.simulators.base import NO_TRAJECTORIES, Batch, Found, Points, Request
+from rido.simulators.base import NO_TRAJECTORIES, Batch, Found, Request
 
 Rows = NDArray[np.intp]
 
 
 def checked(request: Request, horizon: int, *, takes_points: bool) -> Request:
     """Returns a request with its lengths and points as arrays, or raises where something is wrong with it."""
-    lengths, points = request.lengths, request.points
+    lengths, points, seeds = request.lengths, request.points, request.seeds
     if points is not None and not takes_points:
         raise ValueError("starts='sobol' is not available: this environment's reset cannot take points")
     if request.wants in ("rewards", "observations"):
-        lengths = check_request(lengths, request.seeds, horizon)
-    return replace(request, lengths=lengths, points=check_points(points, len(request.seeds)))
+        lengths = checks.counts("lengths", lengths)
+        if not 1 <= lengths.min() <= lengths.max() <= horizon:
+            raise ValueError(f"lengths must be from 1 to the horizon {horizon}, got {lengths.min()} to {lengths.max()}")
+        known = seeds if isinstance(seeds, (Sequence, np.ndarray)) and np.ndim(seeds) == 1 else ()
+        if len(known) != lengths.size or not all(isinstance(seed, (int, np.integer)) for seed in known):
+            raise ValueError(
+                f"seeds must be an integer for each of {lengths.size} trajectories, got {checks.shown(seeds)}"
+            )
+    if points is not None:
+        points = np.asarray(points, dtype=np.float64)
+        if points.ndim != 2 or len(points) != len(seeds):
+            raise ValueError(f"points must have shape ({len(seeds)}, dimensions), got {points.shape}")
+        if not ((points >= 0) & (points < 1)).all():
+            raise ValueError(f"points must lie in [0, 1), got numbers from {points.min():g} to {points.max():g}")
+    return replace(request, lengths=lengths, points=points)
 
 
 def part_of(request: Request, rows: Rows) -> Request:
@@ -36,11 +49,6 @@ def split(costs: NDArray[np.int64], workers: int, num_envs: int) -> list[NDArray
     A chunk has half of a worker's fair share of the remaining cost. It has at least a quarter as many rows as a worker
     has environments, because few rows cost about as much as many where they are vectorised, and at most twice as many,
     which limits the loss with a worker.
-
-    Args:
-        costs: of each row.
-        workers: number of workers.
-        num_envs: rows that a worker runs side by side.
 
     Example:
         >>> split(np.array([1, 9, 5, 3]), 2, 2)
@@ -59,64 +67,30 @@ def split(costs: NDArray[np.int64], workers: int, num_envs: int) -> list[NDArray
     return chunks
 
 
-def check_request(lengths: ArrayLike, seeds: Sequence[int], horizon: int) -> NDArray[np.int64]:
-    """Returns the lengths of a request as an array, or raises where they or the number of seeds are wrong."""
-    planned = checks.counts("lengths", lengths)
-    if not 1 <= planned.min() <= planned.max() <= horizon:
-        raise ValueError(f"lengths must be from 1 to the horizon {horizon}, got {planned.min()} to {planned.max()}")
-    known = seeds if isinstance(seeds, (Sequence, np.ndarray)) and np.ndim(seeds) == 1 else ()
-    if len(known) != planned.size or not all(isinstance(seed, (int, np.integer)) for seed in known):
-        raise ValueError(f"seeds must be an integer for each of {planned.size} trajectories, got {checks.shown(seeds)}")
-    return planned
-
-
-def check_points(points: ArrayLike | None, trajectories: int) -> Points:
-    """Returns the points of a request as an array, or raises where they are not one for each trajectory."""
-    if points is None:
-        return None
-    found = np.asarray(points, dtype=np.float64)
-    if found.ndim != 2 or len(found) != trajectories:
-        raise ValueError(f"points must have shape ({trajectories}, dimensions), got {found.shape}")
-    if not ((found >= 0) & (found < 1)).all():
-        raise ValueError(f"points must lie in [0, 1), got numbers from {found.min():g} to {found.max():g}")
-    return found
-
-
-def join_trajectories(parts: Sequence[Trajectories], rows: Rows) -> Trajectories:
-    """Returns all trajectories as one batch.
-
-    Args:
-        parts: batches of trajectories.
-        rows: the row of each trajectory in the result, for one part after the other.
+def join(parts: Sequence[Batch], rows: Rows, found: Found) -> Batch:
+    """Returns all that was collected in parts as one batch; rows are the places in it, for one part after the other.
 
     Example:
-        >>> parts = [Trajectories([1.0, 2.0], [2]), Trajectories([3.0], [1])]
-        >>> join_trajectories(parts, np.array([1, 0])).flat
+        >>> parts = [Batch(Trajectories([1.0, 2.0], [2])), Batch(Trajectories([3.0], [1]))]
+        >>> join(parts, np.array([1, 0]), Found()).trajectories.flat
         array([3., 1., 2.])
     """
-    joined, order = concatenate(list(parts)), np.argsort(rows)
-    if (order[:-1] < order[1:]).all():  # they have their places already
-        return joined
-    rewards = joined.flat[_reordered(joined.lengths, order)]
-    return Trajectories.from_flat(rewards, joined.lengths[order], joined.steps[order], copy=False)
-
-
-def join(parts: Sequence[Batch], rows: Rows, found: Found) -> Batch:
-    """Returns all that was collected in parts as one batch; rows as in :func:`join_trajectories`."""
     order = np.argsort(rows)
-    steps = np.concatenate([part.trajectories.steps for part in parts])
     seen = None if parts[0].observations is None else stack([part.observations for part in parts])
-    if not steps.size:
+    if not any(len(part.trajectories) for part in parts):
         return Batch(NO_TRAJECTORIES, take(seen, order), found=found)
-    trajectories = join_trajectories([part.trajectories for part in parts], rows)
+    trajectories = joined = concatenate([part.trajectories for part in parts])
+    if (order[:-1] > order[1:]).any():  # otherwise they have their places already
+        rewards = joined.flat[_reordered(joined.lengths, order)]
+        trajectories = Trajectories.from_flat(rewards, joined.lengths[order], joined.steps[order], copy=False)
     if seen is None:
         return Batch(trajectories, found=found)
     actions = [part.actions for part in parts if part.actions is not None]
     return Batch(
         trajectories,
-        take(seen, _reordered(steps + 1, order)),
+        take(seen, _reordered(joined.steps + 1, order)),
         np.concatenate([part.terminated for part in parts])[order],
-        np.concatenate(actions)[_reordered(steps, order)] if actions else None,
+        np.concatenate(actions)[_reordered(joined.steps, order)] if actions else None,
         found=found,
     )
 

@@ -1,8 +1,5 @@
 """Rollout: the state of one request for trajectories while they are collected side by side."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,40 +8,23 @@ from numpy.typing import NDArray
 from rido.core.trajectories import Trajectories, starts_of
 from rido.policies.base import Actor, Policy
 from rido.policies.observations import stack, take
-from rido.simulators.base import Points, SimulationError
-from rido.simulators.environments import Slots, Step
+from rido.simulators.base import Request, SimulationError
+from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.protocol import SlotError
-
-TIME_LIMIT = (
-    "the environment's time limit cut it before its planned length of {} steps; count that as the end of the episode "
-    "with end_on_truncation=True, make the environment with a longer limit, or ask for a shorter horizon"
-)
+from rido.simulators.wrappers import TIME_LIMIT
 
 
 class Rollout:
     """The state of one request: which slot runs which trajectory, and the rewards so far.
 
-    Attributes:
-        busy: slots that run a trajectory.
-        new: those among them that must be reset first.
-        terminated: for each trajectory, whether it ended for good, after which all rewards are 0.
+    ``busy`` slots run a trajectory, and the ``new`` ones among them must be reset first.
     """
 
-    def __init__(
-        self,
-        lengths: NDArray[np.int64],
-        seeds: Sequence[int],
-        points: Points,
-        slots: int,
-        *,
-        end_on_truncation: bool,
-        components: tuple[str, ...],
-    ) -> None:
-        self._end_on_truncation = end_on_truncation
-        self._components = components
-        self._lengths = lengths
-        self._seeds, self._points = np.asarray(seeds), points
-        self._rewards = np.zeros((int(lengths.sum()), *([len(components)] if components else [])))
+    def __init__(self, envs: Environments, request: Request, slots: int) -> None:
+        self._ends, self._components = envs.ends, envs.components
+        self._lengths = lengths = request.lengths
+        self._seeds = request.seeds
+        self._rewards = np.zeros((int(lengths.sum()), *([len(self._components)] if self._components else [])))
         self._starts = starts_of(lengths)
         self._steps = np.zeros(lengths.size, dtype=np.int64)
         self.terminated = np.zeros(lengths.size, dtype=np.bool_)
@@ -87,7 +67,7 @@ class Rollout:
         steps += 1
         self._steps[rows] = steps
         complete = steps == self._lengths[rows]
-        if self._end_on_truncation:
+        if self._ends:
             terminated = terminated | truncated
         elif truncated.any() and (cut := truncated & ~terminated & ~complete).any():
             raise SlotError(int(self.busy[cut][0]), TIME_LIMIT.format(self._lengths[rows[cut][0]]))
@@ -104,29 +84,23 @@ class Rollout:
 
     def actions(self) -> NDArray[Any]:
         """Returns all recorded actions, one for each step taken, for one trajectory after the other."""
-        rows, steps, batches = zip(*self._acted, strict=True)
-        order = np.argsort(starts_of(self._steps)[np.concatenate(rows)] + np.concatenate(steps))
-        taken: NDArray[Any] = np.concatenate(batches)[order]
+        taken: NDArray[Any] = _in_order(self._acted, self._steps)
         return taken
 
     def observations(self) -> Any:
         """Returns all recorded observations, ``steps + 1`` for one trajectory after the other."""
-        rows, steps, batches = zip(*self._observed, strict=True)
-        order = np.argsort(starts_of(self._steps + 1)[np.concatenate(rows)] + np.concatenate(steps))
-        return take(stack(batches), order)
+        return _in_order(self._observed, self._steps + 1)
 
-    def seeds(self, slots: Slots) -> list[int]:
-        seeds: list[int] = self._seeds[self._trajectory[slots]].tolist()
-        return seeds
-
-    def points(self, slots: Slots) -> Points:
-        return None if self._points is None else self._points[self._trajectory[slots]]
+    def rows(self, slots: Slots) -> list[int]:
+        """Returns the trajectories that run in some slots."""
+        rows: list[int] = self._trajectory[slots].tolist()
+        return rows
 
     def generators(self, needed: bool) -> list[Any]:
         """Returns the generator of each running trajectory, which only the policy uses; None if not needed."""
         if not needed:
             return [None] * self.busy.size
-        for row in self._trajectory[self.new].tolist():
+        for row in self.rows(self.new):
             self._generators[row] = np.random.default_rng([int(self._seeds[row]), 1])
         return [self._generators[row] for row in self._rows.tolist()]
 
@@ -158,3 +132,9 @@ class Rollout:
 
     def trajectories(self) -> Trajectories:
         return Trajectories.from_flat(self._rewards, self._lengths, self._steps)
+
+
+def _in_order(recorded: list[tuple[Slots, NDArray[np.int64], Any]], sizes: NDArray[np.int64]) -> Any:
+    """Returns what was recorded of some trajectories at some steps, for one trajectory after the other."""
+    rows, steps, batches = zip(*recorded, strict=True)
+    return take(stack(batches), np.argsort(starts_of(sizes)[np.concatenate(rows)] + np.concatenate(steps)))

@@ -3,11 +3,9 @@
 The policy gets the very observations that the environment returned, and the environment what the policy returned.
 """
 
-from __future__ import annotations
-
 import copy
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import repeat
 from typing import Any, Literal
 
@@ -21,139 +19,125 @@ from rido.policies.actions import one_action
 from rido.policies.base import Policy
 from rido.policies.functions import TakesBatchesError
 from rido.policies.observations import stack_alike
-from rido.simulators.base import SimulationError
-from rido.simulators.components import ComponentReader
+from rido.simulators.base import Request, SimulationError
+from rido.simulators.environments import SingleEnvironments
 from rido.simulators.generators import generators, resets_with
 from rido.simulators.protocol import Position, SlotError, check_observation, check_result, slot_error
-from rido.simulators.rollout import TIME_LIMIT
+from rido.simulators.wrappers import TIME_LIMIT
 
 
 class SequentialRollout:
-    """One request for trajectories, run one after the other; what it offers is what ``Rollout`` offers.
+    """Trajectories that run one after the other in the first environment; it offers what ``Rollout`` offers.
 
-    Args:
-        env: A Gymnasium environment.
-        policy: What acts in it, in sequence.
-        lengths: Planned length of each trajectory.
-        seeds: Their seeds.
-        end_on_truncation: Whether a truncation ends a trajectory as a termination does.
-        spaces: Of its observations and actions.
-        reader: What reads the components of rewards, if they have some.
-        observing: Whether observations and actions are kept.
-
-    Attributes:
-        seen: All observations, one by one.
-        taken: All actions.
+    ``seen`` and ``taken`` are all observations and actions, if asked for. ``env`` is stepped in place of the
+    environment.
     """
 
     def __init__(
         self,
-        env: Any,
+        envs: SingleEnvironments,
         policy: Policy,
-        lengths: NDArray[np.int64],
-        seeds: Sequence[int],
+        request: Request,
         *,
-        end_on_truncation: bool,
-        spaces: tuple[Any, Any],
-        reader: ComponentReader | None,
-        observing: bool,
+        ends: bool | None = None,
+        env: Any = None,
     ) -> None:
-        self._env, self._policy, self._lengths, self._seeds = env, policy, lengths, seeds
-        self._spaces = spaces
-        self._generators = generators(seeds) if policy.draws else repeat(None)
-        self._end_on_truncation, self._reader, self._observing = end_on_truncation, reader, observing
-        self._rewards: Any = array("d") if reader is None else []
+        self._env, self._policy = envs.first if env is None else env, policy
+        self._lengths, self._seeds, self._limit = request.lengths, request.seeds, request.limit
+        self._spaces = envs.observation_space, envs.action_space
+        self._generators = generators(request.seeds) if policy.draws else repeat(None)
+        self._ends, self._reader = envs.ends if ends is None else ends, envs.reader
+        self._observing = request.wants == "observations"
+        self._rewards: Any = array("d") if envs.reader is None else []
         self._counts: list[int] = []  # steps of the trajectories that are over
         self._ended: list[bool] = []
         self.seen: list[Any] = []  # observations, if observing
         self.taken: list[Any] = []  # actions
         self._row, self._first, self._begun = 0, 0, -1  # trajectory, its first reward, step that was begun last
 
-    def run(self, start: Callable[[int], Any], limit: int | None = None) -> None:
-        """Runs the trajectories.
-
-        Args:
-            start: Resets the environment for one and returns its first observation.
-            limit: As in :class:`rido.simulators.base.Request`.
-        """
-        with resets_with(self._seeds):
-            for row, (length, generator) in enumerate(zip(self._lengths.tolist(), self._generators, strict=False)):
-                if limit is not None and length > limit - len(self._rewards):
-                    break
-                self._row, self._first, self._begun = row, len(self._rewards), -1
-                try:
-                    observation = start(row)
-                    self._begun = -2
-                    self._ended.append(self._run_one(observation, length, self._actor(generator)))
-                except SlotError as error:
-                    self.check()
-                    raise self.failure(error.reason) from error.__cause__
-                self._counts.append(len(self._rewards) - self._first)
+    def run(self, start: Callable[[int], Any]) -> None:
+        """Runs the trajectories; ``start`` resets the environment for one and returns its first observation."""
+        try:
+            with resets_with(self._seeds):
+                self._run_all(start)
+        except SlotError as error:
+            self.check()
+            raise self.failure(error.reason) from error.__cause__
         self._lengths = self._lengths[: len(self._counts)]
         self.check()
+
+    def _run_all(self, start: Callable[[int], Any]) -> None:
+        rewards, reader, observing, ndarray = self._rewards, self._reader, self._observing, np.ndarray
+        step_env, append, (space, actions) = self._env.step, self._rewards.append, self._spaces
+        shape, action_shape, known_action = space.shape, actions.shape, None
+        keeping = observing or (reader is not None and reader.needs_observations)
+        for row, (length, generator) in enumerate(zip(self._lengths.tolist(), self._generators, strict=False)):
+            first = len(rewards)
+            if self._limit is not None and length > self._limit - first:
+                break
+            self._row, self._first, self._begun = row, first, -1
+            observation = start(row)
+            self._begun = -2
+            act = self._actor(generator)
+            known = observation.__class__
+            keys = space.spaces.keys() if known is dict and isinstance(space, gym.spaces.Dict) else ()
+            before, ended = None, False
+            for step in range(length):
+                if keeping:
+                    before = _copy(observation)
+                    if observing:
+                        self.seen.append(before)
+                try:
+                    action = act(observation)
+                    if action.__class__ is not known_action or (
+                        known_action is ndarray and action.shape != action_shape
+                    ):
+                        given, action = action, one_action(action, actions)
+                        known_action = action.__class__ if action is given else None
+                except TakesBatchesError:
+                    raise
+                except (Exception, SystemExit) as error:
+                    raise SlotError(0, f"the policy raised {error!r}") from error
+                if observing:
+                    self.taken.append(np.array(action))
+                self._begun = step
+                try:
+                    result = step_env(action)
+                except (Exception, SystemExit) as error:
+                    raise slot_error(0, "step", error) from error
+                try:
+                    observation, reward, terminated, truncated, info = result
+                    if reader is not None:
+                        append(reader.read(before, action, reward, observation, info))
+                    elif reward.__class__ is ndarray:
+                        append(reward.item())
+                    else:
+                        append(reward)
+                    if (
+                        observation.__class__ is not known
+                        or (known is ndarray and observation.shape != shape)
+                        or (known is dict and observation.keys() != keys)
+                    ):
+                        check_observation("step", observation, space)
+                        known = observation.__class__
+                except Exception as error:
+                    raise _wrong_result(result, error) from error
+                if terminated or truncated:
+                    if terminated or self._ends:
+                        ended = True
+                        break
+                    if step + 1 < length:
+                        raise SlotError(0, TIME_LIMIT.format(length))
+            if observing:
+                self.seen.append(_copy(observation))
+            self._ended.append(ended)
+            self._counts.append(len(rewards) - first)
 
     def _actor(self, generator: np.random.Generator | None) -> Callable[[Any], Any]:
         try:
             return self._policy.begin(generator)
         except (Exception, SystemExit) as error:
             raise SlotError(0, f"the policy raised {error!r}") from error
-
-    def _run_one(self, observation: Any, length: int, act: Callable[[Any], Any]) -> bool:
-        """Runs a trajectory that was reset; returns whether it ended for good."""
-        step_env, append, reader, observing = self._env.step, self._rewards.append, self._reader, self._observing
-        space, actions = self._spaces
-        shape, action_shape, ndarray = space.shape, actions.shape, np.ndarray
-        known, known_action = observation.__class__, None
-        keys = space.spaces.keys() if known is dict and isinstance(space, gym.spaces.Dict) else ()
-        keeping = observing or (reader is not None and reader.needs_observations)
-        before, ended = None, False
-        for step in range(length):
-            if keeping:
-                before = _copy(observation)
-                if observing:
-                    self.seen.append(before)
-            try:
-                action = act(observation)
-                if action.__class__ is not known_action or (known_action is ndarray and action.shape != action_shape):
-                    given, action = action, one_action(action, actions)
-                    known_action = action.__class__ if action is given else None
-            except TakesBatchesError:
-                raise
-            except (Exception, SystemExit) as error:
-                raise SlotError(0, f"the policy raised {error!r}") from error
-            if observing:
-                self.taken.append(np.array(action))
-            self._begun = step
-            try:
-                result = step_env(action)
-            except (Exception, SystemExit) as error:
-                raise slot_error(0, "step", error) from error
-            try:
-                observation, reward, terminated, truncated, _ = result
-                if reader is not None:
-                    append(reader.read(before, action, reward, observation, result[4]))
-                elif reward.__class__ is ndarray:
-                    append(reward.item())
-                else:
-                    append(reward)
-                if (
-                    observation.__class__ is not known
-                    or (known is ndarray and observation.shape != shape)
-                    or (known is dict and observation.keys() != keys)
-                ):
-                    check_observation("step", observation, space)
-                    known = observation.__class__
-            except Exception as error:
-                raise _wrong_result(result, error) from error
-            if terminated or truncated:
-                if terminated or self._end_on_truncation:
-                    ended = True
-                    break
-                if step + 1 < length:
-                    raise SlotError(0, TIME_LIMIT.format(length))
-        if observing:
-            self.seen.append(_copy(observation))
-        return ended
 
     def check(self) -> None:
         """Raises where a reward is not finite, or extreme."""

@@ -9,8 +9,8 @@ from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from rido.policies.observations import has_rows, leaves, take
-from rido.simulators.components import info_of, row_of
+from rido.policies.observations import alike, has_rows, take
+from rido.simulators.components import info_of
 from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import RefusedError, check_observation, check_result, slot_error
@@ -36,6 +36,7 @@ class VectorEnvironments(Environments):
         wrappers: Wrappers,
     ) -> None:
         self._make, self.most, self._wrappers = make, most, wrappers
+        self.remarks = wrappers.remarks
         wrappers.prepare(env)
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
@@ -64,14 +65,12 @@ class VectorEnvironments(Environments):
 
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
         count = self._env.num_envs
-        all_seeds: Any = [None] * count
-        for slot, seed in zip(slots.tolist(), seeds, strict=True):
-            all_seeds[slot] = seed
-        generators: dict[str, Any] = {}
-        if starts is not None:
-            generators[_GENERATORS] = [None] * count
-            for slot, start in zip(slots.tolist(), starts, strict=True):
-                generators[_GENERATORS][slot] = start
+
+        def by_row(given: Sequence[Any]) -> Any:
+            known = dict(zip(slots.tolist(), given, strict=True))
+            return [known.get(row) for row in range(count)]
+
+        generators = {} if starts is None else {_GENERATORS: by_row(starts)}
         mask = self._ended if self._observations is not None else np.ones(count, dtype=np.bool_)
         mask[slots] = True
         others = np.flatnonzero(~mask if self._unchecked else mask[:0])
@@ -79,13 +78,13 @@ class VectorEnvironments(Environments):
         self.calls, self.slot = self.calls + 1, int(slots[0])
         try:
             # A new dictionary each time: Gymnasium removes the mask from it.
-            result = self._env.reset(seed=all_seeds, options={"reset_mask": mask.copy(), **generators})
+            result = self._env.reset(seed=by_row(seeds), options={"reset_mask": mask.copy(), **generators})
             self._observations, _ = check_result("reset", result)
             check_observation("reset", self._observations, self._batch_space)
             if others.size:
                 self._unchecked -= 1
                 after = take(self._observations, others)
-                if any(not _equal(*pair) for pair in zip(leaves(before), leaves(after), strict=True)):
+                if not alike(before, after, 0):
                     raise RefusedError(
                         "the VectorEnv's reset changed observations of rows that options['reset_mask'] leaves out: "
                         "reset the rows of the mask alone, or give a function that makes a single environment"
@@ -144,19 +143,10 @@ class VectorEnvironments(Environments):
     def _transition(self, row: int, before: Any, rewards: Any, info: Mapping[str, Any]) -> tuple[Any, ...]:
         """Returns what a function of the transition gets for a row: observations, action, reward and info."""
         assert self._actions is not None
-        observation, following = (
-            (None, None) if before is None else (row_of(b, row) for b in (before, self._observations))
-        )
+        observation, following = (None if before is None else take(b, row) for b in (before, self._observations))
         return observation, self._actions[row], rewards[row], following, info_of(info, row)
 
     def close(self) -> None:
         self._wrappers.restore()
         if self._make is not None:
             self._env.close()
-
-    def remarks(self) -> list[str]:
-        return list(self._wrappers.remarks)
-
-
-def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")

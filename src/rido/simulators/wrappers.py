@@ -16,6 +16,10 @@ from gymnasium.wrappers import vector
 
 _OBSERVATION_STATISTICS = (wrappers.NormalizeObservation, vector.NormalizeObservation)
 _REWARD_STATISTICS = (wrappers.NormalizeReward, vector.NormalizeReward)
+TIME_LIMIT = (
+    "the environment's time limit cut it before its planned length of {} steps; count that as the end of the episode "
+    "with end_on_truncation=True, make the environment with a longer limit, or ask for a shorter horizon"
+)
 _EPISODIC_LIFE = "EpisodicLifeEnv"  # SB3's, Tianshou's and CleanRL's name of the wrapper
 
 
@@ -73,25 +77,34 @@ def limit_error(limit: int, horizon: int) -> ValueError:
 class Wrappers:
     """Prepares the wrappers of environments for trajectories, and puts them back.
 
-    Args:
-        horizon: the longest trajectory that will be asked for.
-        end_on_truncation: whether truncation ends a trajectory; then time limits stay as they are.
-
-    Attributes:
-        remarks: what was changed, for the reader of a result.
+    If ``ends``, truncation ends a trajectory and time limits stay as they are. ``remarks`` say what was changed.
     """
 
-    def __init__(self, horizon: int, *, end_on_truncation: bool) -> None:
-        self._horizon, self._keeps_limits = horizon, end_on_truncation
+    def __init__(self, horizon: int, *, ends: bool) -> None:
+        self._horizon, self.ends = horizon, ends
         self._changed = ExitStack()
         self._statistics: list[bytes] | None = None  # of the first environment
         self.remarks: dict[str, None] = {}  # in the order in which they were found
 
+    def lifts(self, limit: int | None) -> bool:
+        """Returns whether an environment may be made without its time limit; notes it where that is shorter."""
+        if limit is not None and limit < self._horizon and not self.ends:
+            self.remarks[lifted(limit, self._horizon)] = None
+        return not self.ends
+
     def prepare(self, env: Any) -> None:
         """Lifts the time limits of an environment and freezes its statistics, or raises where that cannot be done."""
         here, remote = list(layers(env)), _remote_layers(env)
-        for layer in [*here, *remote]:
+        for place, layer in enumerate([*here, *remote]):
             _refuse(layer)
+            if isinstance(layer, _OBSERVATION_STATISTICS) and layer.update_running_mean:
+                if place >= len(here):
+                    raise ValueError(
+                        f"env must have constant statistics, got {type(layer).__name__} in other processes: set "
+                        "update_running_mean = False in the function that makes it"
+                    )
+                self._set(layer, "update_running_mean", False)
+                self.remarks[f"the statistics of {type(layer).__name__} were frozen"] = None
         for part in next((layer.envs for layer in here if isinstance(layer, SyncVectorEnv)), [env]):
             if self._statistics is None:
                 self._statistics = statistics(part)
@@ -100,25 +113,15 @@ class Wrappers:
                     "env must have the same statistics everywhere, got NormalizeObservation with others in each "
                     "environment: load those of training into all of them"
                 )
-        for layer in here:
-            if isinstance(layer, _OBSERVATION_STATISTICS) and layer.update_running_mean:
-                self._set(layer, "update_running_mean", False)
-                self.remarks[f"the statistics of {type(layer).__name__} were frozen"] = None
-        for layer in remote:
-            if isinstance(layer, _OBSERVATION_STATISTICS) and layer.update_running_mean:
-                raise ValueError(
-                    f"env must have constant statistics, got {type(layer).__name__} in other processes: set "
-                    "update_running_mean = False in the function that makes it"
-                )
         limit = _limit([*here, *remote])
-        if limit is None or limit >= self._horizon or self._keeps_limits:
+        if limit is None or limit >= self._horizon or self.ends:
             return
         liftable = [layer for layer in here if isinstance(layer, wrappers.TimeLimit)]
         if not liftable:
             raise limit_error(limit, self._horizon)
         for layer in liftable:
             self._set(layer, "_max_episode_steps", max(layer._max_episode_steps, self._horizon))
-        self.remarks[lifted(limit, self._horizon)] = None
+        self.lifts(limit)
 
     def restore(self) -> None:
         """Undoes all changes."""

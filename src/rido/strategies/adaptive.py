@@ -71,7 +71,7 @@ class Adaptive(Strategy):
     _least_trajectories = 2
 
     def __new__(cls, *, unbiased: bool = False, **settings: Any) -> Self:
-        if cls is Adaptive and unbiased:
+        if cls is Adaptive and checks.flag("unbiased", unbiased):
             from rido.strategies.unbiased import Unbiased
 
             return super().__new__(Unbiased)  # type: ignore[return-value]

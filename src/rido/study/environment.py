@@ -11,17 +11,18 @@ from typing import Annotated, Any, Required, Unpack
 import numpy as np
 
 from rido.core import checks
-from rido.core.digits import plain
+from rido.core.digits import entries
 from rido.core.options import REQUIRED, SPEND, Option, declares, takes
 from rido.core.trajectories import Trajectories, concatenate
 from rido.evaluation.problem import Problem
 from rido.evaluation.progress import Progress
-from rido.simulators.base import Simulator, trajectory_seeds
+from rido.evaluation.source import Live, Wanted, collect
+from rido.simulators.base import Simulator
 from rido.simulators.options import WITHOUT, Options
 from rido.strategies.names import STRATEGIES
 from rido.study.strategies import StrategyComparison, compare_strategies
 
-_NUMBERS = ("relative_variance", "bias", "bias_error", "coverage", "transitions")  # of a strategy, beside its mse
+_NUMBERS = ("mse", "relative_variance", "bias", "bias_error", "coverage", "transitions")  # of a strategy
 
 
 @dataclass(frozen=True)
@@ -45,35 +46,25 @@ class Study:
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values, as ``rido study --json`` prints them, with None where not finite."""
         first = self.comparisons[0]
-        known = {
-            "environment": self.environment,
-            "policy": self.policy,
-            "gamma": first.gamma,
-            "horizon": first.oracle.horizon,
-            "bank": self.bank,
-            "truth": first.truth,
-            "repetitions": first.repetitions,
-            "seed": first.seed,
-            "comparisons": [
-                {
-                    "budget": each.budget,
-                    "best_variance": each.oracle_variance,
-                    "strategies": [
-                        {
-                            "strategy": result.name,
-                            "mse": result.mse,
-                            "mse_low": result.mse_interval[0],
-                            "mse_high": result.mse_interval[1],
-                            **{name: getattr(result, name) for name in _NUMBERS},
-                            "counts": result.counts.tolist(),
-                        }
-                        for result in each.results
-                    ],
-                }
-                for each in self.comparisons
-            ],
-        }
-        return dict(plain(known))
+        comparisons = [
+            {
+                "budget": each.budget,
+                "best_variance": each.oracle_variance,
+                "strategies": [
+                    {
+                        "strategy": result.name,
+                        **dict(zip(("mse_low", "mse_high"), result.mse_interval, strict=True)),
+                        **{name: getattr(result, name) for name in _NUMBERS},
+                        "counts": result.counts.tolist(),
+                    }
+                    for result in each.results
+                ],
+            }
+            for each in self.comparisons
+        ]
+        known = {name: getattr(first, name) for name in ("gamma", "truth", "repetitions", "seed")}
+        known |= {"horizon": first.oracle.horizon, "comparisons": comparisons}
+        return entries(self, without=("warnings",), **known)
 
 
 @declares
@@ -140,17 +131,13 @@ def study(env: Any, policy: Any = None, *, gamma: float, **options: Unpack[Study
 
 
 def _budgets(given: Any) -> tuple[int, ...]:
-    """Returns one or several budgets, the smallest first."""
     several = given if isinstance(given, Sequence) and given else [given]
     return tuple(sorted({checks.integer("budget", each, least=1, most=checks.MOST_TRANSITIONS) for each in several}))
 
 
 def _record(problem: Problem, simulator: Simulator, count: int, seed: int) -> Trajectories:
-    """Collects full-length trajectories, a few at a time so that the bar moves."""
-    parts = []
+    """Collects full-length trajectories."""
+    live = Live(simulator, seed, horizon=problem.horizon, gamma=problem.gamma)
+    wanted = Wanted(0, 0, np.full(count, problem.horizon), np.zeros(count, np.int64))
     with Progress(count * problem.horizon, shown=problem.options["progress"]) as bar:
-        for first in range(0, count, simulator.num_envs):
-            size = min(simulator.num_envs, count - first)
-            parts.append(simulator.rollout(np.full(size, problem.horizon), trajectory_seeds(seed, first, size)))
-            bar.advance(size * problem.horizon)
-    return concatenate(parts)
+        return concatenate([piece.trajectories for piece in collect(live, wanted, bar)])

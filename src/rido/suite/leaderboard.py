@@ -11,7 +11,7 @@ from typing import Any
 from rido.comparison.comparison import Comparison, reach_at
 from rido.comparison.paired import PairedRewards
 from rido.core import checks
-from rido.core.digits import plain, with_interval
+from rido.core.digits import entries, with_interval
 from rido.core.estimate import Estimate
 from rido.core.options import declared
 from rido.core.reward_moments import RewardMoments
@@ -110,10 +110,6 @@ class Leaderboard:
     seed: int | None = None
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-
-    def ranked(self) -> Leaderboard:
-        """Returns the same with the policies in the order of their scores."""
-        return replace(self, ranking=tuple(sorted(self.ranking, key=lambda name: -self.scores[name].value)))
 
     def value(self, name: str, task: str) -> Estimate:
         """Returns the estimated return of a policy in a task."""
@@ -288,32 +284,23 @@ class Leaderboard:
                     "tasks": {task: self._in_task(name, task) for task in self.tasks},
                 }
             )
-        found: dict[str, Any] = plain(
-            {
-                "best": self.best,
-                "decided": self.decided,
-                "ranking": self.ranking,
-                "policies": policies,
-                "tasks": {
-                    name: {
-                        "horizon": task.steps,
-                        "gamma": task.gamma,
-                        "weight": task.weight,
-                        "reference": task.reference,
-                        "transitions": self.rewards[name].transitions,
-                        "trajectories": self.rewards[name].trajectories,
-                    }
-                    for name, task in self.tasks.items()
-                },
-                "confidence": self.confidence,
-                "transitions": self.transitions,
-                "budget": self.budget,
-                "seed": self.seed,
-                "warnings": self.warnings,
-                "remarks": self.remarks,
+        tasks = {
+            name: {
+                **{key: getattr(task, key) for key in ("horizon", "gamma", "weight", "reference")},
+                **{key: getattr(self.rewards[name], key) for key in ("transitions", "trajectories")},
             }
+            for name, task in self.tasks.items()
+        }
+        return entries(
+            self,
+            without=("tasks", "sure", "levels", "notes"),
+            best=self.best,
+            decided=self.decided,
+            policies=policies,
+            tasks=tasks,
+            transitions=self.transitions,
+            warnings=self.warnings,
         )
-        return found
 
     def _in_task(self, name: str, task: str) -> dict[str, float]:
         estimate = self.value(name, task)

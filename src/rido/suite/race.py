@@ -1,7 +1,5 @@
 """SuiteRace: spends one budget over tasks, policies and steps at once, for the means over tasks and their ranking."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -139,7 +137,8 @@ class SuiteRace:
 
     def result(self) -> Leaderboard:
         """Returns what is known so far."""
-        return self._board().ranked()
+        board = self._board()
+        return replace(board, ranking=tuple(sorted(self.names, key=lambda name: -board.scores[name].value)))
 
     def _board(self) -> Leaderboard:
         return Leaderboard(
@@ -186,7 +185,6 @@ class SuiteRace:
         return asked
 
     def _look(self, *, last: bool) -> None:
-        """Finds pairs whose order is significant."""
         board = self._board()
         for pair in self._undecided:
             if enough(board.difference(*pair)):
@@ -283,14 +281,10 @@ def _lacking(spent: Array, shares: Array, amount: float) -> Array:
 
 
 def _shrunk(spreads: Array, trajectories: Array) -> Array:
-    """Returns spreads that are drawn towards those of the other policies in the same task.
+    """Returns spreads (tasks, policies) that are drawn towards those of the other policies in the same task.
 
     A policy whose few trajectories happened to be alike would otherwise get no more of them, and keep the too small
     error and the too good value that they show.
-
-    Args:
-        spreads: a row for each task, a column for each policy.
-        trajectories: what each spread rests on.
     """
     squares = spreads**2
     common = np.sum(trajectories * squares, axis=1, keepdims=True) / np.sum(trajectories, axis=1, keepdims=True)

@@ -103,7 +103,7 @@ class Suite:
             raise ValueError(f"suite {path} must have {missing[0]}")
         for key in ("tasks", "policies"):
             if not isinstance(content[key], dict):
-                raise ValueError(f"{key} of suite {path} must be a table of names, got {content[key]!r:.80}")
+                raise ValueError(f"{key} of suite {path} must be a table of names, got {checks.shown(content[key])}")
         return cls(**content, base=Path(path).parent)
 
     @takes(Options, without=WITHOUT["Suite.run"])
@@ -164,7 +164,6 @@ def ray_simulator(address: str | None, actors: int) -> Callable[..., Simulator]:
 
 
 def _task(name: str, given: Task | Mapping[str, Any]) -> Task:
-    """Returns a task with its horizon."""
     known = [field.name for field in fields(Task)]
     try:
         if not isinstance(given, Task):
@@ -181,7 +180,6 @@ def _task(name: str, given: Task | Mapping[str, Any]) -> Task:
 
 
 def _policies_of(task: str, policies: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """Returns the policies of a task by name."""
     found: dict[str, Any] = {}
     for name, policy in policies.items():
         if isinstance(policy, Mapping):

@@ -14,7 +14,7 @@ from rido.simulators import SimulationError, trajectory_seeds
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel import pool, sources
 from rido.simulators.parallel.pool import PoolSimulator, WorkerError
-from rido.simulators.parallel.worker import Gone, Heartbeat, RemoteSimulator
+from rido.simulators.parallel.worker import Gone, RemoteSimulator
 from rido.simulators.protocol import Position
 from rido.simulators.requests import split
 from traps import assert_same, zeros
@@ -100,7 +100,7 @@ class Silent(LocalPool):
         (waiting,) = self.inbox.values()
         if self.asked:
             self.asked, self.calls = False, self.calls + self.moves_on
-            return [(0, Heartbeat(Position(self.calls, "step", 0, 5)))]
+            return [(0, Position(self.calls, "step", 0, 5))]
         if waiting and (waiting[0][0] == "open" or self.now > 1000):
             return super()._poll(seconds)
         return []

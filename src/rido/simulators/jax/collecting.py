@@ -1,33 +1,33 @@
-"""Trajectories as they were asked for: dealt out to lanes of the device, and taken from what these return."""
+"""Trajectories as they were asked for: dealt out to lanes of the device, and taken from what these return.
 
-from __future__ import annotations
+The device's slots are divided into lanes, each of which belongs to a policy. A device in lockstep takes as long for a
+few trajectories as for thousands, and each program that it is given takes its time on the host. So trajectories of all
+policies run side by side. Programs are compiled for a fixed number of lanes: where policies drop out of a comparison,
+the others get theirs.
+"""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.trajectories import Trajectories, count_reached, positions, starts_of
 from rido.simulators.base import Batch, Request, SimulationError
-from rido.simulators.jax.device import room
-from rido.simulators.jax.programs import Record
+from rido.simulators.jax.device import Device, room
+from rido.simulators.jax.programs import Programs, Record, RolloutTask
 from rido.simulators.jax.seeds import split_seeds
 
 _LEAST_SEEDS = 1024  # that all lanes together take, so that few sizes are compiled
+_LANES = 2  # for each of several policies, at least: more than one, so that few are idle when policies have dropped out
+_MOST_BYTES = 1 << 30  # of the policies' arrays in all lanes
+_MOST_TRANSITIONS = 1 << 28  # of all policies that run together
 
 
 class Dealt:
-    """Trajectories of one policy, dealt out to one or more lanes of the device, the longest first.
-
-    Args:
-        request: what was asked for, checked.
-        horizon: the longest length that may be asked for.
-
-    Attributes:
-        order: index of each trajectory, the longest first.
-        planned: how many trajectories take each step.
-    """
+    """Trajectories of one policy, dealt out to one or more lanes of the device, the longest first."""
 
     def __init__(self, request: Request, horizon: int) -> None:
         self._lengths, self._seeds, self._points = request.lengths, request.seeds, request.points
@@ -41,17 +41,14 @@ class Dealt:
         planned = (self.planned - turns + lanes - 1) // lanes
         size = room(int(planned[0, 0]), max(16, _LEAST_SEEDS // lanes))
         rows = self.order[(turns + lanes * np.arange(size)) % self.order.size]
-        points = None if self._points is None else _single(self._points)[rows]
+        points = None
+        if self._points is not None:  # in single precision all coordinates are less than 1 too
+            single = np.minimum(self._points.astype(np.float32), np.nextafter(np.float32(1), np.float32(0)))
+            points = single[rows]
         return split_seeds(self._seeds)[rows], planned.astype(np.int32), points
 
     def take(self, record: Record, lanes: slice, group: int) -> Batch:
-        """Returns the trajectories in the order in which they were asked for.
-
-        Args:
-            record: what trajectories returned, on the host.
-            lanes: those to which they were dealt out.
-            group: as in :class:`rido.simulators.jax.device.Device`.
-        """
+        """Returns the trajectories of some lanes, from a record on the host, in the order of the request."""
         lengths, number = self._lengths, lanes.stop - lanes.start
         lane, index = np.divmod(np.argsort(self.order), number)[::-1]
         rewards, ends = np.asarray(record.numbers[0])[lanes], np.asarray(record.ends)[lanes]
@@ -88,6 +85,44 @@ class Dealt:
         return found
 
 
-def _single(points: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Returns points in single precision, in which all coordinates are less than 1 too."""
-    return np.minimum(points.astype(np.float32), np.nextafter(np.float32(1), np.float32(0)))
+class Together:
+    """Policies of one structure, whose trajectories run together; ``arrays`` are those of each policy, by its name."""
+
+    def __init__(self, programs: Programs, device: Device, arrays: Mapping[str, tuple[Any, ...]]) -> None:
+        self._programs, self._places = programs, {name: place for place, name in enumerate(arrays)}
+        self._stacked = tuple(jnp.stack(each) for each in zip(*arrays.values(), strict=True))
+        size = sum(array.nbytes for array in self._stacked) // len(arrays)
+        wanted = max(device.lanes, _LANES * len(arrays)) if len(arrays) > 1 else 1
+        self._lanes = max(len(arrays), min(wanted, _MOST_BYTES // max(1, size)))
+        self._device = device.in_lanes(self._lanes)
+
+    def collect(
+        self, names: Sequence[str], dealt: Dealt, task: RolloutTask, *, observing: bool = False, total: int = 0
+    ) -> dict[str, Batch | Exception]:
+        """Returns the trajectories of the first policies, as many as fit into memory, or what went wrong.
+
+        In the task, the policy's arrays, seeds, what is planned and points are replaced.
+        """
+        names = names[: max(1, _MOST_TRANSITIONS // int(dealt.planned.sum()))]
+        number = min(self._lanes // len(names), dealt.order.size)  # lanes of a policy
+        seeds, planned, points = dealt.deal(number)
+        lane = np.arange(self._lanes)
+        idle = lane >= number * len(names)
+        owners = np.array([self._places[name] for name in names])[np.where(idle, 0, lane // number)]
+        turn = lane % number
+        task = task._replace(
+            policy=tuple(array[owners] for array in self._stacked),
+            seeds=seeds[turn],
+            planned=np.where(idle[:, None], 0, planned[turn]),
+            points=None if points is None else points[turn],
+        )
+        record = self._programs.roll_out(self._device, task, observing=observing, total=total // number)
+        record = jax.device_get(record)
+
+        def found(place: int) -> Batch | Exception:
+            try:
+                return dealt.take(record, slice(place * number, (place + 1) * number), self._device.group)
+            except Exception as error:  # it is raised when this policy acts
+                return error
+
+        return {name: found(place) for place, name in enumerate(names)}

@@ -4,8 +4,6 @@ They follow from the budget and from the type of device, never from what a polic
 same request gives the same bits, and the next policy of the same shape compiles nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,7 +40,7 @@ class Device:
         spacing: slots over the next smaller number of slots that requests may begin with.
         blocks: blocks of steps in a trajectory of full length; None for blocks of a fixed number of steps.
         in_time_of_one: trajectories that take about as long together as one alone; 0 if one after the other is as fast.
-        lanes: lanes for several policies that run together, at least; see :mod:`rido.simulators.jax.together`.
+        lanes: lanes for several policies that run together, at least; see :mod:`rido.simulators.jax.collecting`.
     """
 
     width: int
@@ -59,7 +57,7 @@ class Device:
         return min(max(self.width // _SLOTS_PER_GROUP, _GROUPS[0]), _GROUPS[1])
 
     @staticmethod
-    def default(num_envs: int | None) -> Device:
+    def default(num_envs: int | None) -> "Device":
         """Returns what suits JAX's default device, with at most ``num_envs`` slots."""
         on_cpu = jax.default_backend() == "cpu"
         most = _CPU_WIDTH if on_cpu else _GPU_WIDTH
@@ -69,18 +67,16 @@ class Device:
         wide = min(_GPU_IN_TIME_OF_ONE, width)
         return Device(width, (_GPU_LATENCY, _HEAVY_LATENCY), in_time_of_one=wide, lanes=_GPU_LANES)
 
-    def in_lanes(self, lanes: int) -> Device:
+    def in_lanes(self, lanes: int) -> "Device":
         """Returns what suits each of several lanes, which share the device."""
         light, heavy = (max(1, latency // lanes) for latency in self.latency)
         shared = replace(self, width=max(1, self.width // lanes), latency=(light, heavy))
         return shared if lanes == 1 else replace(shared, narrowing=_LANE_NARROWING, spacing=_LANE_SPACING)
 
     def ladder(self, size: int, trajectories: int = 0) -> tuple[int, ...]:
-        """Returns the numbers of slots of an evaluation, descending.
+        """Returns the numbers of slots of an evaluation that pays for this many full-length trajectories, descending.
 
-        Args:
-            size: of a slot, in bytes.
-            trajectories: full-length ones that the whole evaluation pays for; 0 if it is not known.
+        ``size`` is that of a slot, in bytes.
 
         Example:
             >>> Device(1024, latency=(64, 8)).ladder(0), Device(1024, latency=(64, 8)).ladder(0, 500)
@@ -95,13 +91,7 @@ class Device:
         return max(1, self.latency[size >= _HEAVY] // _LEAST)
 
     def slots(self, planned: Counts, size: int, trajectories: int = 0) -> tuple[int, ...]:
-        """Returns the number of slots to begin with, and the one to go on with when few trajectories are left, if any.
-
-        Args:
-            planned: how many trajectories take each step.
-            size: as in :meth:`ladder`.
-            trajectories: as in :meth:`ladder`.
-        """
+        """Returns the number of slots to begin with, and the one to go on with when few trajectories are left."""
         latency, running = self.latency[size >= _HEAVY], planned[planned > 0]
         ladder = self.ladder(size, trajectories)
         if trajectories:  # two sizes serve all requests of an evaluation, so that the next policy compiles nothing

@@ -85,11 +85,8 @@ class Record(NamedTuple):
 class Programs:
     """The programs of one kind of policy in one environment; each is compiled once for every number of slots.
 
-    Args:
-        env: the environment.
-        policy: from an observation to an action, or from an observation and a parameter ``key``.
-        critic: V of an observation and the steps to go, if there is one. Then each step has two numbers, the reward
-            and the residual ``R_t + gamma V(s_{t+1}) - V(s_t)``; otherwise the reward alone.
+    With a critic, V of an observation and the steps to go, each step has two numbers: the reward and the residual
+    ``R_t + gamma V(s_{t+1}) - V(s_t)``.
     """
 
     def __init__(self, env: JaxEnv, policy: Structure, critic: Structure | None) -> None:
@@ -100,14 +97,7 @@ class Programs:
         self._shapes: Slots | None = None
 
     def roll_out(self, device: Device, task: RolloutTask, *, observing: bool = False, total: int = 0) -> Record:
-        """Runs the trajectories that a task plans; returns what they returned, still on the device.
-
-        Args:
-            device: what suits the device, or each of its lanes.
-            task: what the programs are asked for.
-            observing: whether to keep observations.
-            total: transitions of the whole evaluation in a lane; 0 if it is not known.
-        """
+        """Runs the trajectories that a task plans, of ``total`` transitions; their record stays on the device."""
         planned: Counts = np.asarray(task.planned).max(axis=0)
         lanes, horizon = task.planned.shape
         shapes = self._slot(task)
@@ -161,7 +151,7 @@ class Programs:
         return Slots(index, length, taken, taken > 0, place, seeds, states, observations, values)
 
     def _fill(self, task: RolloutTask, slots: Slots, following: jax.Array, *, group: int) -> tuple[Slots, jax.Array]:
-        """Starts the next trajectories in the free slots of a lane; returns them and the number of the next one."""
+        """Starts trajectories from number ``following`` on in the free slots of a lane; returns the next number too."""
         free = ~slots.running
         number = following + jnp.cumsum(free, dtype=jnp.int32) - 1
         # Slots that get no trajectory at the beginning have a real state all the same: others may be slow to step.
@@ -184,17 +174,7 @@ class Programs:
         steps: int,
         group: int,
     ) -> tuple[Slots, Record]:
-        """Takes blocks of steps until no trajectory waits and no lane has more than ``until`` that run.
-
-        Args:
-            task: what is asked for.
-            slots: their trajectories.
-            record: what trajectories returned.
-            following: number of the next trajectory of each lane; 0 where no slot has one yet.
-            until: trajectories of a lane.
-            steps: steps of a block.
-            group: as in :class:`Device`.
-        """
+        """Takes blocks of steps until no trajectory waits and no lane has more than ``until`` that run."""
         count = task.planned[:, 0]
         enough = jnp.maximum(slots.number.shape[1] * jnp.sum(count > 0) // _FREE, 1)
         advance = jax.vmap(functools.partial(self._advance, steps=steps, group=group), in_axes=(_AXES, 0, 0))
@@ -288,13 +268,7 @@ class Programs:
 
 
 def places(planned: jax.Array, index: jax.Array, group: int) -> tuple[jax.Array, jax.Array]:
-    """Returns the planned lengths of trajectories by their numbers, and the places of their first rewards.
-
-    Args:
-        planned: how many trajectories take each step.
-        index: numbers of trajectories, the longest first.
-        group: as in :class:`Device`.
-    """
+    """Returns the planned lengths of trajectories by their numbers, and the places of their first rewards."""
 
     def lengths(planned: jax.Array, index: jax.Array) -> jax.Array:
         return jnp.searchsorted(-planned, -index, method="scan_unrolled").astype(jnp.int32)

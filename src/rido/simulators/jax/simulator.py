@@ -31,14 +31,13 @@ from rido.simulators.base import (
     Summarised,
 )
 from rido.simulators.identity import environment_fingerprint
-from rido.simulators.jax.collecting import Dealt
+from rido.simulators.jax.collecting import Dealt, Together
 from rido.simulators.jax.device import Device, room
 from rido.simulators.jax.envs import adapt
 from rido.simulators.jax.functions import SameObject, Structure, is_function, split
 from rido.simulators.jax.programs import Programs, RolloutTask, Slots
 from rido.simulators.jax.seeds import join_seeds, make_seeds, seed_words
 from rido.simulators.jax.summing import sum_on_device
-from rido.simulators.jax.together import Together
 from rido.simulators.requests import checked
 
 _LEAST_STARTS = 64  # that are made in one go, so that few sizes are compiled
@@ -46,13 +45,9 @@ _MOST_TRANSITIONS = 7 << 25  # transitions that run in one go: with gaps their r
 
 
 class JaxPolicy:
-    """A JAX function from an observation to an action, or from an observation and a parameter ``key``.
+    """A JAX function from an observation to an action, with a parameter ``key`` if it draws; or ``(apply, params)``.
 
-    Args:
-        given: the function, or a pair ``(apply, params)``; see :func:`rido.simulators.jax.functions.split`.
-
-    Attributes:
-        kind: equal for policies that can run together.
+    Policies of one ``kind`` can run together.
     """
 
     reproducible = True
@@ -129,7 +124,7 @@ class JaxSimulator(Simulator):
         self._ready: tuple[Request, dict[str, Batch | Exception]] | None = None  # what ran ahead
         self._together: dict[Any, Together] = {}
         self._programs: dict[Any, Programs] = {}
-        self._let_act("")
+        self._let_act()
         self._found = Found(_notes(jax.default_backend(), os.environ.get("XLA_FLAGS", "")))
         self._device = Device.default(num_envs)
         self.num_envs = self._device.width
@@ -146,7 +141,7 @@ class JaxSimulator(Simulator):
             jax_critics=True,
             environment=self.name,
             policies=self._policies,
-            load_policy=self._load_policy,
+            load_policy=lambda name="": self._policies[name or next(iter(self._policies))],
             engine="jax",
             found=self._found,
         )
@@ -157,12 +152,9 @@ class JaxSimulator(Simulator):
         env, env_kwargs = self._given
         return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint)
 
-    def _load_policy(self, name: str = "") -> JaxPolicy:
-        return self._policies[name or next(iter(self._policies))]
-
-    def _let_act(self, name: str) -> None:
+    def _let_act(self, name: str = "") -> None:
         self._acting = name or next(iter(self._policies))
-        self.policy = self._load_policy(name)
+        self.policy = self._policies[self._acting]
 
     def collect(self, request: Request) -> Batch:
         self._let_act(request.policy)
@@ -324,7 +316,7 @@ def _resolve_policy(policy: Any, default: Callable[[float], Any] | None, gamma: 
     if not is_function(policy):
         raise ValueError(
             "policy must be a JAX function of one observation, a pair (apply, params) or 'module:attribute', got "
-            f"{policy!r:.80}"
+            f"{checks.shown(policy)}"
         )
     return JaxPolicy(policy)
 

@@ -35,16 +35,7 @@ class Tables(NamedTuple):
 def sum_on_device(
     programs: Programs, device: Device, task: RolloutTask, schedule: Schedule, before: Summarised | None, total: int
 ) -> Summarised:
-    """Runs the trajectories of a schedule and sums over them.
-
-    Args:
-        programs: of the policy and the critic.
-        device: what suits the device.
-        task: what the programs are asked for, in one lane.
-        schedule: how many samples of each step.
-        before: sums to which these will be added; their centre is used here too.
-        total: transitions of the whole evaluation; 0 if it is not known.
-    """
+    """Runs the trajectories of a schedule and sums over them, on top of the sums ``before``; ``task`` has one lane."""
     horizon, channels = schedule.horizon, programs.channels
     record = programs.roll_out(device, task, total=total)
     centre = np.zeros((channels, horizon), dtype=np.float32)
@@ -76,11 +67,8 @@ def sum_on_device(
 def tiles(planned: Counts, trajectories: int) -> Iterator[tuple[int, int, int]]:
     """Yields the trajectories that are summed in one go: the first, the longest length, and their number.
 
-    Lengths and numbers are a few only, for programs are compiled for them. There may be more than are planned.
-
-    Args:
-        planned: how many trajectories take each step.
-        trajectories: in a tile, about; fewer where they are long.
+    Lengths and numbers are a few only, for programs are compiled for them. There may be more than are planned. A tile
+    has about this many ``trajectories``, fewer where they are long.
 
     Example:
         >>> list(tiles(np.array([5000, 3000, 0]), 2000))

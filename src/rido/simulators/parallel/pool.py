@@ -16,21 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.simulators.base import (
-    Batch,
-    Capabilities,
-    Found,
-    PolicyInfo,
-    Request,
-    SimulationError,
-    Simulator,
-    close,
-)
+from rido.simulators.base import Batch, Capabilities, Found, Request, SimulationError, Simulator, close
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.options import SimulatorOptions
 from rido.simulators.parallel import sources
 from rido.simulators.parallel.serialization import deserialize, packages_in, serialize
-from rido.simulators.parallel.worker import Done, Event, Gone, Heartbeat, Raised, Ready
+from rido.simulators.parallel.worker import Done, Event, Gone, Raised, Ready
 from rido.simulators.protocol import Position
 from rido.simulators.rehearsal import WORKERS_COPY, WORKERS_REMEMBER, Rehearsal
 from rido.simulators.requests import checked, join, part_of, split
@@ -128,7 +119,7 @@ class PoolSimulator(Simulator):
         return self._simulator_here().fingerprint
 
     @property
-    def policy(self) -> PolicyInfo | None:
+    def policy(self) -> Any:
         """Name and reproducibility of the first policy."""
         return self.capabilities.policy
 
@@ -136,17 +127,7 @@ class PoolSimulator(Simulator):
     def capabilities(self) -> Capabilities:
         """It returns observations and actions."""
         assert self._ready is not None
-        return Capabilities(
-            observes=True,
-            tells_actions=True,
-            takes_points=self._ready.takes_points,
-            tries=True,
-            policies=self._ready.policies,
-            load_policy=self._load_policy,
-            components=self._ready.components,
-            engine="gymnasium",
-            found=self.found,
-        )
+        return replace(self._ready.capabilities, load_policy=self._load_policy, found=self.found)
 
     @property
     def found(self) -> Found:
@@ -158,7 +139,7 @@ class PoolSimulator(Simulator):
         if not self._workers:
             raise ValueError("the simulator was used after close()")
         assert self._ready is not None
-        request = checked(request, self._horizon, takes_points=self._ready.takes_points)
+        request = checked(request, self._horizon, takes_points=self._ready.capabilities.takes_points)
         if request.wants != "starts":
             self._rehearse(request)
         rows = np.arange(len(request.seeds))
@@ -172,11 +153,7 @@ class PoolSimulator(Simulator):
         return join(self._run("collect", request, chunks), np.concatenate(chunks), self.found)
 
     def _rehearse(self, request: Request) -> None:
-        """Finds out in one worker whether several can run trajectories, and how; in a second one if they may not.
-
-        Raises:
-            ValueError: Workers would repeat the same noise, or a policy's memory.
-        """
+        """Finds out in one worker whether several can run trajectories, and how; in a second one if they may not."""
         if request.policy in self._tried or not self._reseed:
             return
         first, second = (*request.seeds[:2], request.seeds[0] + 1)[:2]
@@ -185,8 +162,8 @@ class PoolSimulator(Simulator):
         self._rehearsed += found.transitions
         if len(self._workers) > 1:
             if remembers:
-                policy = self._ready.policies[request.policy] if request.policy else self.policy  # type: ignore[union-attr]
-                raise ValueError(WORKERS_REMEMBER.format(policy.name))  # type: ignore[union-attr]
+                policy = self.capabilities.policies[request.policy] if request.policy else self.policy
+                raise ValueError(WORKERS_REMEMBER.format(policy.name))
             copies = found.kind == "copies"
             if found.kind == "differ":  # another history, which noise that is copied does not depend on
                 other_seeds = replace(trial, seeds=[first + 1, second])
@@ -279,10 +256,10 @@ class PoolSimulator(Simulator):
                 case Gone(reason):
                     self._replace(slot, reason)
                     continue
-                case Heartbeat(position):
+                case Position():
                     worker.asked = False
-                    before, worker.position = worker.position, position
-                    if before is not None and position.calls == before.calls:
+                    before, worker.position = worker.position, event
+                    if before is not None and event.calls == before.calls:
                         continue
                 case Ready():
                     self._check_sources(event)

@@ -111,7 +111,12 @@ class _WorkerProcess:
             event: Event = self.connection.recv()
             return event
         except (EOFError, OSError, pickle.UnpicklingError):
-            return Gone(self._exit_reason())
+            pass
+        try:
+            code = self.process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return Gone("closed its connection")
+        return Gone(f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}")
 
     def end(self) -> None:
         """Ends the process, by force if it does not exit by itself when the connection is closed."""
@@ -122,13 +127,6 @@ class _WorkerProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-    def _exit_reason(self) -> str:
-        try:
-            code = self.process.wait(_EXIT_SECONDS)
-        except subprocess.TimeoutExpired:
-            return "closed its connection"
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
 
 
 def main() -> None:

@@ -1,15 +1,13 @@
 """A :class:`GymnasiumSimulator` as bytes, from which another process or machine makes the same one."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import gymnasium as gym
 
 import rido.simulators.envs  # noqa: F401 - registers the ids
+from rido.core import checks
 from rido.policies import hub, sb3
 from rido.policies.base import Policies
 from rido.policies.loaders import agent_files
@@ -31,22 +30,18 @@ def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
 
     Functions are sent as code where they cannot be imported, agents as the content of their files: a worker that
     starts later, or on another machine, gets the same ones as when the evaluation began.
-
-    Args:
-        env: an environment's id, or something that can be pickled.
-        policy: the policy.
-        settings: the other arguments.
     """
     spec = find_spec(env) if isinstance(env, str) else None
     contents: dict[str, Any] = {
         "version": SameVersion(),
         "env": _dump(
-            lambda: (env, spec), f"env must be an id or a function that makes the environment, got {env!r:.80}, which"
+            lambda: (env, spec),
+            f"env must be an id or a function that makes the environment, got {checks.shown(env)}, which",
         ),
         "policy": _dump(
             lambda: _portable(policy),
             "policy must be an agent or its path, 'module:attribute' or a function of observations alone, got "
-            f"{policy!r:.80}, which",
+            f"{checks.shown(policy)}, which",
         ),
         "components": _dump(
             lambda: settings.get("components"), "components must be names or a function of the transition, got one that"
@@ -55,7 +50,9 @@ def serialize(env: Any, policy: Any, settings: Mapping[str, Any]) -> bytes:
         "path": [entry or os.getcwd() for entry in sys.path],
     }
     contents["packages"] = packages_of(contents[name] for name in ("env", "policy", "components"))
-    return _dump(lambda: contents, f"env_kwargs must be plain values, got {settings.get('env_kwargs')!r:.80}, which")
+    return _dump(
+        lambda: contents, f"env_kwargs must be plain values, got {checks.shown(settings.get('env_kwargs'))}, which"
+    )
 
 
 def packages_in(content: bytes) -> frozenset[str]:
@@ -86,78 +83,57 @@ def deserialize(content: bytes) -> GymnasiumSimulator:
         acting = loaded if several else loaded[""]
         simulator = GymnasiumSimulator(env, acting, components=components, **contents["settings"])
     for name, one in given.items():
-        if isinstance(one, _AgentFiles):
-            simulator.policies[name].name = one.name
-        if isinstance(one, _SavedModel):
-            simulator.policies[name].normalisation = one.normalisation
-            simulator.policies[name].warnings = one.warnings
+        if isinstance(one, _Packed):
+            vars(simulator.policies[name]).update(one.says)
     return simulator
 
 
-class _Packed(ABC):
-    """A policy in a form that can be sent."""
-
-    @abstractmethod
-    def load(self, files: ExitStack) -> Any:
-        """Returns the policy; its files are there until the stack is closed."""
-
-
 @dataclass(frozen=True)
-class _AgentFiles(_Packed):
-    """Contents of an agent's files, by their paths relative to the folder of the first, which is the agent's own."""
+class _Packed:
+    """A policy that can be sent: what loads it, with files that stay until a stack is closed, and what it says."""
 
-    name: str
-    file: str
-    files: dict[str, bytes]
-    agent: hub.HubAgent | None = None  # that it was on the hub
-
-    @staticmethod
-    def read(found: Sequence[Path], agent: hub.HubAgent | None = None) -> _AgentFiles:
-        path = found[0]
-        files = {file.relative_to(path.parent).as_posix(): file.read_bytes() for file in found}
-        name = "/".join(path.parts[-3:]) if agent is None else agent.name
-        return _AgentFiles(name, path.name, files, agent)
-
-    def load(self, files: ExitStack) -> Path | hub.HubAgent:
-        folder = files.enter_context(tempfile.TemporaryDirectory())
-        for name, content in self.files.items():
-            target = Path(folder, name)
-            target.parent.mkdir(exist_ok=True)
-            target.write_bytes(content)
-        path = Path(folder, self.file)
-        return path if self.agent is None else replace(self.agent, path=path)
-
-
-@dataclass(frozen=True)
-class _SavedModel(_Packed):
-    """An SB3 model without its environment, and the statistics of its VecNormalize."""
-
-    algorithm: Any
-    content: bytes
-    vecnormalize: Any
-    normalisation: str  # of its policy, which a model without its environment does not know
-    warnings: tuple[str, ...]
-
-    def load(self, files: ExitStack) -> Any:
-        buffers = {"buffer_size": 1, "n_steps": 1}  # only training needs them, and loading allocates them
-        model = self.algorithm.load(io.BytesIO(self.content), device="cpu", custom_objects=buffers)
-        model._vec_normalize_env = self.vecnormalize
-        return model
+    load: Callable[[ExitStack], Any]
+    says: Mapping[str, Any]
 
 
 def _portable(policy: Any) -> Any:
     if isinstance(policy, Policies):
         return Policies({name: _portable(one) for name, one in policy.items()})
-    if isinstance(policy := hub.pinned(policy), hub.HubAgent):
-        return _AgentFiles.read(agent_files(policy.path), policy)
-    if is_path(policy):
-        return _AgentFiles.read(files) if (files := agent_files(policy)) else policy
+    agent = hub.pinned(policy)
+    path = agent.path if isinstance(agent, hub.HubAgent) else policy
+    if is_path(path):
+        if not (found := agent_files(path)):
+            return policy
+        files = {file.relative_to(found[0].parent).as_posix(): file.read_bytes() for file in found}
+        on_hub = isinstance(agent, hub.HubAgent)
+        name = agent.name if on_hub else "/".join(found[0].parts[-3:])
+        load = partial(_written, files=files, name=found[0].name, agent=agent if on_hub else None)
+        return _Packed(load, {"name": name})
     if sb3.is_model(policy):
-        buffer = io.BytesIO()
-        policy.save(buffer)
-        vecnormalize, told = policy.get_vec_normalize_env(), sb3.describe_normalisation(policy)
-        return _SavedModel(type(policy), buffer.getvalue(), vecnormalize, told, sb3.missing_normalisation(policy))
+        policy.save(buffer := io.BytesIO())
+        load = partial(_loaded, kind=type(policy), content=buffer.getvalue(), statistics=policy.get_vec_normalize_env())
+        warnings = sb3.missing_normalisation(policy)  # a model without its environment does not know
+        return _Packed(load, {"normalisation": sb3.describe_normalisation(policy), "warnings": warnings})
     return policy
+
+
+def _written(stack: ExitStack, files: Mapping[str, bytes], name: str, agent: hub.HubAgent | None) -> Any:
+    """Writes an agent's files, by their paths relative to the folder of its own, and returns the agent."""
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    for file, content in files.items():
+        target = Path(folder, file)
+        target.parent.mkdir(exist_ok=True)
+        target.write_bytes(content)
+    path = Path(folder, name)
+    return path if agent is None else replace(agent, path=path)
+
+
+def _loaded(stack: ExitStack, kind: Any, content: bytes, statistics: Any) -> Any:
+    """Loads an SB3 model, which was sent without its environment, and the statistics of its VecNormalize."""
+    buffers = {"buffer_size": 1, "n_steps": 1}  # only training needs them, and loading allocates them
+    model = kind.load(io.BytesIO(content), device="cpu", custom_objects=buffers)
+    model._vec_normalize_env = statistics
+    return model
 
 
 def _dump(get: Callable[[], Any], requirement: str) -> bytes:

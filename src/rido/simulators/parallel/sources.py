@@ -4,8 +4,6 @@ A worker may be on another machine, or start after a module was edited; its traj
 environment or policy, and nobody would see it in the numbers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import pickletools
 import sys
@@ -43,13 +41,7 @@ def digests(packages: Collection[str]) -> dict[str, str]:
 
 
 def different(theirs: Mapping[str, str] | None, packages: Collection[str], known: dict[str, str]) -> str | None:
-    """Returns the first module that another process has in another version.
-
-    Args:
-        theirs: what :func:`digests` returned there; None where it is not known.
-        packages: its argument.
-        known: what is known of modules here, to which new ones are added: files may be edited later.
-    """
+    """Returns the first module that another process has in another version; ``known`` keeps what is known here."""
     if theirs is None:
         return _OWN
     for name, found in theirs.items():

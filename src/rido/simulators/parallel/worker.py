@@ -1,18 +1,17 @@
 """The worker's side of a pool: the simulator that it runs, and the events with which it answers."""
 
-from __future__ import annotations
-
 import os
 import socket
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.simulators.base import Found, Request, SimulationError
+from rido.simulators.base import Capabilities, Found, Request, SimulationError, no_policy
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel import sources
 from rido.simulators.parallel.serialization import deserialize, packages_in
@@ -21,28 +20,13 @@ from rido.simulators.rehearsal import Rehearsal
 
 
 @dataclass(frozen=True)
-class RemotePolicy:
-    """What results say of a policy that acts in other processes."""
-
-    name: str
-    reproducible: bool
-    normalisation: str
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Ready:
-    """Event: a worker has made its environments and loaded its policies, the acting one first.
-
-    Its sources are the digests of its modules; see :mod:`rido.simulators.parallel.sources`.
-    """
+    """Event: a worker has made its environments and loaded its policies; sources are digests of its modules."""
 
     pid: int
     num_envs: int
     observation_space: Any
-    takes_points: bool
-    policies: dict[str, RemotePolicy]
-    components: tuple[str, ...]
+    capabilities: Capabilities
     sources: dict[str, str] | None = None
     host: str = ""
 
@@ -68,7 +52,7 @@ class Raised:
     trace: str
 
     @staticmethod
-    def catch(number: int | None, error: BaseException) -> Raised:
+    def catch(number: int | None, error: BaseException) -> "Raised":
         """Returns the event for the exception being handled, in a form that can be sent."""
         try:
             content = cloudpickle.dumps(error)
@@ -86,20 +70,14 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class Heartbeat:
-    """Event: where a worker is in its chunk."""
-
-    position: Position
-
-
-@dataclass(frozen=True)
 class Gone:
     """Event: a worker has died or cannot be reached."""
 
     reason: str
 
 
-Event = Ready | Done | Raised | Heartbeat | Gone
+Event = Ready | Done | Raised | Position | Gone
+"""A position is where a worker is in its chunk."""
 
 
 class _RemoteTraceback(Exception):
@@ -120,22 +98,16 @@ class RemoteSimulator:
             simulator = deserialize(self._content)
         except BaseException as error:  # sys.exit() must not end the worker, which would be tried again
             return Raised.catch(None, error)
+        said = ("name", "reproducible", "normalisation", "warnings")
         policies = {
-            name: RemotePolicy(one.name, one.reproducible, one.normalisation, one.warnings)
+            name: SimpleNamespace(**{each: getattr(one, each) for each in said})
             for name, one in simulator.policies.items()
         }
         self._simulator = simulator
-        able = simulator.capabilities
-        return Ready(
-            os.getpid(),
-            simulator.num_envs,
-            simulator.observation_space,
-            able.takes_points,
-            policies,
-            able.components,
-            sources.digests(packages_in(self._content)),
-            socket.gethostname(),
-        )
+        unsent = dict(load_policy=no_policy, remembers=no_policy, limits=False)
+        able = replace(simulator.capabilities, policies=policies, **unsent)  # type: ignore[arg-type]
+        digests = sources.digests(packages_in(self._content))
+        return Ready(os.getpid(), simulator.num_envs, simulator.observation_space, able, digests, socket.gethostname())
 
     def run(self, number: int, method: str, request: Request, rehearsed: Rehearsal | None) -> Event:
         """Runs a chunk: a method of the simulator, as a rehearsal in one of the workers demands."""
@@ -151,4 +123,4 @@ class RemoteSimulator:
     def heartbeat(self) -> Event:
         """Reports progress; may be called from another thread during :meth:`run`."""
         assert self._simulator is not None
-        return Heartbeat(self._simulator.position())
+        return self._simulator.position()

@@ -1,18 +1,23 @@
-"""Time budgets: what steps and resets cost in a simulator, and how many transitions the remaining seconds pay for."""
+"""What a run may spend: budgets of transitions or an interval to reach, and seconds.
 
-from __future__ import annotations
+A finished run goes on with a larger budget, or until its interval is narrower. Its file keeps these goals in the order
+in which they were given. Each is reached before the next one is set, whenever that was given. So the numbers depend on
+the sequence of goals alone, not on where a run was stopped.
+"""
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, astuple, dataclass
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from rido.core import checks
 from rido.evaluation.collector import Collector
-from rido.record.database import recognise
+from rido.record.database import RunFileError, recognise
 from rido.record.header import EvaluationHeader
 from rido.record.runfile import RunFile
 from rido.simulators.base import Simulator, trajectory_seeds
@@ -29,19 +34,12 @@ _STREAM = 7  # stream of seeds for measuring: these trajectories are thrown away
 
 @dataclass(frozen=True)
 class Costs:
-    """What trajectories cost when many are collected at once.
+    """What trajectories cost when many are collected at once."""
 
-    Attributes:
-        per_step: seconds of a step.
-        per_reset: seconds of beginning a trajectory.
-        transitions: what measuring took.
-        starting: seconds of rollouts that were not timed: environments were made, or programs compiled for them.
-    """
-
-    per_step: float
-    per_reset: float
-    transitions: int = 0
-    starting: float = 0.0
+    per_step: float  # seconds of a step
+    per_reset: float  # seconds of beginning a trajectory
+    transitions: int = 0  # what measuring took
+    starting: float = 0.0  # seconds of rollouts that were not timed: environments were made, or programs compiled
 
     @property
     def reset_price(self) -> float:
@@ -104,6 +102,7 @@ def measure_costs(simulator: Simulator, horizon: int, seconds: float, entropy: i
     return Costs(float(per_step), float(per_reset), transitions, starting)
 
 
+@dataclass
 class Clock:
     """Turns seconds into budgets of transitions, a half of what is left at a time.
 
@@ -111,25 +110,21 @@ class Clock:
     does. So each plan may spend what half of the seconds left will pay for at the latest rate, and the last one
     all. A started trajectory always finishes: dropping slow ones would bias the estimate. The time may therefore be
     exceeded a little, as far as the rate is wrong for the last plan.
-
-    Args:
-        seconds: to spend in all.
-        horizon: steps of a full trajectory; what is left when it does not pay for one stays unspent.
-        elapsed: seconds spent before, by the part of the run that was recorded.
-        now: a clock that never goes back.
     """
 
-    def __init__(
-        self, seconds: float, horizon: int, *, elapsed: float = 0.0, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._now = now
-        self._end = now() + seconds - elapsed
-        self._horizon = horizon
+    seconds: float  # to spend in all
+    horizon: int  # of a full trajectory; what is left when it does not pay for one stays unspent
+    _: KW_ONLY
+    elapsed: float = 0.0  # by the part of the run that was recorded
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._end = self.now() + self.seconds - self.elapsed
 
     @property
     def left(self) -> float:
         """Seconds left, at least 0."""
-        return max(0.0, self._end - self._now())
+        return max(0.0, self._end - self.now())
 
     def budget(self, spent: int, rate: float) -> int:
         """Returns the transitions that may have been spent after the next plan.
@@ -139,48 +134,30 @@ class Clock:
             rate: latest transitions per second.
         """
         affordable = min(self.left * rate, float(checks.MOST_TRANSITIONS))
-        if affordable < self._horizon:
+        if affordable < self.horizon:
             return spent
         half = affordable / 2
-        return spent + int(half if half >= 2 * self._horizon else affordable)
+        return spent + int(half if half >= 2 * self.horizon else affordable)
 
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """How much time there is, and what it pays for.
+    """How much time there is, and what it pays for."""
 
-    Attributes:
-        seconds: to spend in all.
-        costs: of steps and resets.
-        clock: what is left for trajectories.
-        ends: when everything is to be over, by ``time.monotonic()``.
-        most: transitions at most, if they are limited too, without those that measuring took.
-        first: the budget that the first plan was for, where a run resumes.
-    """
-
-    seconds: float
-    costs: Costs
-    clock: Clock
-    ends: float
-    most: int | None
-    first: int | None
+    seconds: float  # to spend in all
+    costs: Costs  # of steps and resets
+    clock: Clock  # what is left for trajectories
+    ends: float  # when everything is to be over, by ``time.monotonic()``
+    most: int | None  # transitions at most, if they are limited too, without those that measuring took
+    first: int | None  # the budget that the first plan was for, where a run resumes
 
     @classmethod
-    def measure(
-        cls,
-        simulator: Simulator,
-        *,
-        horizon: int,
-        seconds: float,
-        keep_for_resets: bool,
-        seed: int | None,
-        budget: int | None,
-        run: str | Path | None,
-    ) -> TimeBudget:
+    def measure(cls, simulator: Simulator, horizon: int, options: Mapping[str, Any]) -> "TimeBudget":
         """Measures costs, unless the run in a file resumes: then they are those that were measured before."""
         import scipy.optimize
         import scipy.special  # noqa: F401 - what planning imports is no part of the time
 
+        seconds, run, budget = options["time_budget"], options["run"], options["budget"]
         first, spent, costs = None, 0.0, None
         if run is not None and recognise(Path(run)) is not None:
             with RunFile.read(run) as file:
@@ -190,10 +167,10 @@ class TimeBudget:
         started = time.monotonic()
         if costs is None:
             measured = None if budget is None else max(2, int(_MEASURED * budget))
-            costs = measure_costs(simulator, horizon, _MEASURING * seconds, seed or 0, measured)
+            costs = measure_costs(simulator, horizon, _MEASURING * seconds, options["seed"] or 0, measured)
             started += costs.starting
         elapsed = spent + time.monotonic() - started
-        share = 1 - _RESET_TIME if keep_for_resets else 1.0
+        share = 1.0 if options["critic"] is None else 1 - _RESET_TIME
         clock = Clock(share * seconds, horizon, elapsed=elapsed)
         left = None if budget is None else budget - costs.transitions
         return cls(seconds, costs, clock, time.monotonic() + seconds - elapsed, left, first)
@@ -222,13 +199,7 @@ class TimeBudget:
         return affordable if self.most is None else min(affordable, self.most)
 
     def next_budget(self, strategy: Strategy, collector: Collector, reserve: int) -> int:
-        """Returns the transitions that the strategy may have spent after its next plan.
-
-        Args:
-            strategy: what plans.
-            collector: says what was collected, and how fast.
-            reserve: transitions that are kept for resets.
-        """
+        """Returns the transitions that the strategy may have spent after its next plan, with a reserve for resets."""
         taken, seconds = collector.latest
         rate = taken / seconds if seconds > 0 else self.costs.rate(strategy.horizon)
         if collector.round == 1:  # what follows the pilot may be much shorter trajectories, at a rate not seen yet
@@ -244,3 +215,68 @@ class TimeBudget:
         """Returns the resets that the rest of the time pays for."""
         left = max(0.0, self.ends - time.monotonic())
         return left / self.costs.per_reset if self.costs.per_reset > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a run is to spend or to reach."""
+
+    budget: int  # transitions in all
+    until: float | None = None  # half-width of the 95% interval at which to stop; None to spend the budget
+
+    @classmethod
+    def of(cls, strategy: Strategy) -> "Goal":
+        """Returns the goal that a strategy was made for."""
+        return cls(strategy.budget, strategy.options.get("until"))
+
+
+def recorded_goals(record: RunFile) -> list[Goal]:
+    """Returns the goals of a recorded run, the first one first."""
+    header = record.header
+    assert isinstance(header, EvaluationHeader)
+    goals = [Goal(header.first_budget or header.budget or 0, header.options.get("until"))]
+    for number in count(1):
+        if (goal := record.decided("goal", number)) is None:
+            return goals
+        goals.append(Goal(*goal))
+    return goals
+
+
+def all_goals(path: str | Path | None, strategy: Strategy) -> list[Goal]:
+    """Returns the goals of the run in this file, if there is one, and that of the strategy if it is another one."""
+    goal = Goal.of(strategy)
+    if path is None or recognise(Path(path)) is None:
+        return [goal]
+    with RunFile.read(path) as record:
+        header = record.header
+        if not isinstance(header, EvaluationHeader) or header.time_budget or header.horizon != strategy.horizon:
+            return [goal]  # the file is of another run, as opening it will tell
+        goals = recorded_goals(record)
+    return goals if goal == goals[-1] else [*goals, goal]
+
+
+def record_goals(record: RunFile, goals: Sequence[Goal], strategy: Strategy) -> None:
+    """Writes a new goal into a run file.
+
+    Raises:
+        RunFileError: The goal is less than the one before, or the run cannot be extended.
+    """
+    known = len(recorded_goals(record))
+    if len(goals) == known:
+        return
+    last, goal = goals[known - 1 :]
+    reason = None
+    if goal.budget < last.budget:
+        reason = f"budget must be at least its {last.budget:,} transitions, got {goal.budget:,}"
+    elif (goal.until is None) != (last.until is None) or (goal.until or 0.0) > (last.until or 0.0):
+        most = "None as before" if last.until is None else f"at most its {last.until:g}"
+        reason = f"until must be {most}, got {goal.until}"
+    elif getattr(record.header, "critic", "none") != "none":
+        reason = f"its critic and the resets were planned for {last.budget:,} transitions"
+    elif not strategy.extendable:
+        reason = f"its strategy plans only once for {last.budget:,} transitions"
+    if reason is not None:
+        raise RunFileError(
+            f"run file {record.path} cannot be extended: {reason}; give another file name to start a new run"
+        )
+    record.decide("goal", lambda: astuple(goal), known)
