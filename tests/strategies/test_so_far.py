@@ -155,7 +155,7 @@ def test_the_variance_in_a_population_is_that_of_repeated_runs_of_one_schedule()
         lengths = schedule.lengths
         strategy.tell(Trajectories(population[rng.integers(3000, size=lengths.size)], lengths))
     assert strategy.explained() > 0.2
-    predictions, learner = strategy._predictions, strategy._so_far
+    predictions, learner = strategy._residuals.predictions, strategy._residuals.learner
     values = []
     for _ in range(400):
         teams = []

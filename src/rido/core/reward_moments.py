@@ -46,7 +46,8 @@ class _Rows:
         """Returns the rewards of the first trajectories, one after the other."""
         lengths = self.lengths[:count]
         entries = np.repeat(self.starts[:count], lengths) + positions(lengths)
-        return self.flat[entries] if self.offset is None else self.flat[entries] - self.offset.T[positions(lengths)]
+        found: Array = self.flat[entries]
+        return found if self.offset is None else found - self.offset.T[positions(lengths)]
 
 
 class RewardMoments(Moments):

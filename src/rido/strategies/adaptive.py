@@ -32,7 +32,7 @@ from rido.strategies.base import Strategy
 from rido.strategies.division import TEAMS, Counts, Division, affordable
 from rido.strategies.planning import Lesson, learn
 from rido.strategies.settings import AdaptiveSettings
-from rido.strategies.so_far import Predictions, RewardsSoFar
+from rido.strategies.so_far import Residuals
 
 _ENDLESS = 1e18  # transitions, the most that is forecast
 LOCKSTEP_PILOT = 0.125
@@ -102,11 +102,7 @@ class Adaptive(Strategy):
     def _begin(self) -> None:
         self._lessons: list[Lesson] = []
         self._learned_rounds = 0  # after which the lessons were learned
-        self._so_far: RewardsSoFar | None = None
-        self._predictions: Predictions | None = None
-        self._predicted_at = self._predicted_from = 0  # transitions and batches that they were learned from
-        self._known: list[tuple[Any, Any]] = []  # what was told, with the team of each trajectory
-        self._residuals: list[Moments] = []
+        self._residuals: Residuals | None = None
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
@@ -342,12 +338,11 @@ class Adaptive(Strategy):
         new = list(self._new)
         groups = super()._learned()
         if new and self.settings.so_far and self._predictable(groups):
-            self._predict(groups, new)
-        return list(self._residuals) or groups
-
-    def reward_moments(self) -> Moments:
-        self._learned()
-        return union(self._groups) if self._residuals else super().reward_moments()
+            if self._residuals is None:
+                self._residuals = Residuals(self.horizon, self.gamma, len(groups), self.settings)
+            self._residuals.tell(new, groups, self.reset_price)  # type: ignore[arg-type]
+            self.division = replace(self.division, cross_fitted=self._residuals.used)
+        return self._residuals.moments if self._residuals and self._residuals.used else groups
 
     def _predictable(self, groups: Sequence[Moments]) -> bool:
         """Whether what is still to come can be predicted from the rewards so far: one number a step, told by teams."""
@@ -356,60 +351,27 @@ class Adaptive(Strategy):
             self._signalled is False
             and division.teams > 1
             and not (division.replicated or self.lockstep)
-            and (self._so_far is not None or not division.cross_fitted)
+            and (self._residuals is not None or not division.cross_fitted)
             and all(isinstance(group, RewardMoments) and group.components == 1 for group in groups)
         )
 
-    def _predict(self, groups: Sequence[Moments], new: Sequence[tuple[Any, Any]]) -> None:
-        """Learns to predict, and chooses between rewards and residuals, each time that much more is known."""
-        self._known += new
-        if self.spent < self.settings.relearn * self._predicted_at:
-            if self._residuals:
-                self._add_residuals(self._residuals, new)
-            return
-        self._residuals = []
-        if min(int(group.counts[-1]) for group in groups) >= 2:
-            if self._so_far is None:
-                self._so_far = RewardsSoFar(self.horizon, self.gamma, len(groups))
-            for batch, teams in self._known[self._predicted_from :]:
-                self._so_far.add(batch, teams)
-            self._predicted_at, self._predicted_from = self.spent, len(self._known)
-            self._predictions = self._so_far.predictions()
-            residuals: list[Moments] = [self._moments() for _ in groups]
-            self._add_residuals(residuals, self._known)
-            plain, found = (
-                learn(union(parts, same_means=same), reset_price=self.reset_price, settings=self.settings).gain
-                for parts, same in ((groups, True), (residuals, False))
-            )
-            if plain < self.settings.so_far * found:
-                self._residuals = residuals
-        self.division = replace(self.division, cross_fitted=bool(self._residuals))
-
-    def _add_residuals(self, moments: Sequence[Moments], told: Sequence[tuple[Any, Any]]) -> None:
-        """Adds the residuals of trajectories that were told to the moments of their teams."""
-        assert self._so_far is not None
-        assert self._predictions is not None
-        for batch, teams in told:
-            residuals = self._so_far.residuals(batch, self._predictions, teams)
-            for team in np.unique(teams).tolist():
-                moments[team].update(residuals, steps=batch.steps, rows=teams == team)  # type: ignore[call-arg]
+    def reward_moments(self) -> Moments:
+        return union(self._groups) if self._learned() is not self._groups else super().reward_moments()
 
     def variance_in(self, population: Trajectories, weights: ArrayLike) -> float:
-        if not self._residuals or self._so_far is None or self._predictions is None:
+        if self._residuals is None or not self._residuals.used:
             return super().variance_in(population, weights)
-        teams, variances = self._team_counts(), []
-        for team, counts in enumerate(teams):
-            moments = RewardMoments(self.horizon, gamma=self.gamma)
-            moments.update(self._so_far.residuals(population, self._predictions, np.full(len(population), team)))
-            variances.append(Schedule(counts).variance(moments.weights()))
-        return float(np.mean(variances)) / len(teams)
+        teams = self._team_counts()
+        found = [self._residuals.of(population, team).weights() for team in range(len(teams))]
+        return float(np.mean([Schedule(counts).variance(f) for counts, f in zip(teams, found, strict=True)])) / len(
+            teams
+        )
 
     def explained(self) -> float:
-        """Returns the share of the variance of what was still to come that rewards so far explain; 0 where unused."""
-        if not self._residuals:
+        if self._residuals is None or not self._residuals.used:
             return 0.0
         plain, found = (
             tail_sums(union(parts, same_means=same).weights())[1:].clip(0).sum()
-            for parts, same in ((self._groups, True), (self._residuals, False))
+            for parts, same in ((self._groups, True), (self._residuals.moments, False))
         )
         return max(0.0, 1 - float(found / plain)) if plain > 0 else 0.0

@@ -358,6 +358,10 @@ class Strategy(ABC):
         """
         return self.variance(weights)
 
+    def explained(self) -> float:
+        """Returns the share of the variance of what was still to come that rewards so far explain; 0 where unused."""
+        return 0.0
+
     def guaranteed_interval(self, reward_range: tuple[float, float], confidence: float = 0.95) -> tuple[float, float]:
         """Returns an interval that holds J with at least this confidence for any rewards in the range.
 

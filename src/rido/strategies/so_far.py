@@ -20,14 +20,17 @@ their neighbours and have only their means for themselves. All that this needs a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rido.core.allocation import Array
+from rido.core.moments import Moments, union
 from rido.core.trajectories import Trajectories, pad, starts_of
+from rido.strategies.planning import learn
+from rido.strategies.settings import AdaptiveSettings
 
 Integers = NDArray[np.int64]
 
@@ -217,6 +220,76 @@ class RewardsSoFar:
         flat[first[rows] + end[rows]] -= predicted[rows, last[rows]] * self.gamma ** (
             self._ends[last[rows]] - end[rows]
         ).astype(np.float64)
+
+
+class Residuals:
+    """Residuals of what was told, in place of the rewards where they promise less error.
+
+    Args:
+        horizon: number of time steps T.
+        gamma: discount factor.
+        teams: number of teams.
+        settings: constants of the strategy.
+
+    Attributes:
+        moments: of each team's residuals, where they are used.
+        used: whether they are.
+    """
+
+    def __init__(self, horizon: int, gamma: float, teams: int, settings: AdaptiveSettings) -> None:
+        self.learner, self._settings = RewardsSoFar(horizon, gamma, teams), settings
+        self.moments: list[Moments] = []
+        self.used = False
+        self.predictions: Predictions | None = None
+        self._told: list[tuple[Trajectories, Integers]] = []
+        self._transitions, self._learned = 0, (0, 0)  # and those, and batches, that predictions were learned from
+
+    def tell(
+        self, told: Sequence[tuple[Trajectories, Integers]], groups: Sequence[Moments], reset_price: float
+    ) -> None:
+        """Takes in trajectories with the team of each. Where much more is known, predicts anew and chooses again.
+
+        Args:
+            told: the trajectories.
+            groups: moments of the rewards of each team, with these trajectories.
+            reset_price: price of starting a trajectory, in transitions.
+        """
+        self._told += told
+        self._transitions += sum(batch.transitions for batch, _ in told)
+        before, batches = self._learned
+        if self._transitions < self._settings.relearn * before:
+            if self.used:
+                self._add(told)
+            return
+        self.used = False
+        if min(int(group.counts[-1]) for group in groups) < 2:
+            return
+        for batch, teams in self._told[batches:]:
+            self.learner.add(batch, teams)
+        self._learned = self._transitions, len(self._told)
+        self.predictions = self.learner.predictions()
+        self.moments = [group.empty() for group in groups]
+        self._add(self._told)
+        plain, found = (
+            learn(union(parts, same_means=same), reset_price=reset_price, settings=self._settings).gain
+            for parts, same in ((groups, True), (self.moments, False))
+        )
+        self.used = plain < self._settings.so_far * found
+
+    def _add(self, told: Sequence[tuple[Trajectories, Integers]]) -> None:
+        """Adds the residuals of trajectories to the moments of their teams."""
+        assert self.predictions is not None
+        for batch, teams in told:
+            residuals = self.learner.residuals(batch, self.predictions, teams)
+            for team in np.unique(teams).tolist():
+                self.moments[team].update(residuals, steps=batch.steps, rows=teams == team)
+
+    def of(self, trajectories: Trajectories, team: int) -> Moments:
+        """Returns the moments of the residuals that trajectories would have in a team."""
+        assert self.predictions is not None
+        found = self.moments[team].empty()
+        found.update(self.learner.residuals(trajectories, self.predictions, np.full(len(trajectories), team)))
+        return found
 
 
 def _smoothed(sums: Array) -> Array:
