@@ -74,7 +74,8 @@ class Problem:
 
     def open(self, policies: Mapping[str, Any]) -> Lineup:
         """Returns simulators of several policies in the environment."""
-        return Lineup(self._make, policies, switching=factory.switches_policies(self.options["simulator"]))
+        simulator = self.options["simulator"]
+        return Lineup(self._make, policies, switching=simulator == "jax" or factory.runs_gymnasium(simulator))
 
     def _make(self, policy: Any) -> Simulator:
         options = self.options

@@ -87,7 +87,10 @@ class Environments(ABC):
 
     @abstractmethod
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
-        """Starts a trajectory in each of the slots; not seeded where a seed is None. ``starts`` are finished here."""
+        """Starts a trajectory in each of the slots; a sub-environment whose seed is None is not seeded again.
+
+        ``starts`` are the generators of what resets draw, if points decide on that. They are finished here.
+        """
 
     @abstractmethod
     def observe(self, slots: Slots) -> Any:

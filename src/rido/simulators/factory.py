@@ -131,11 +131,6 @@ def _make(simulator: Callable[..., Simulator], env: Any, policy: Any, **settings
     return as_simulator(made)
 
 
-def switches_policies(simulator: str | Callable[..., Simulator] | None) -> bool:
-    """Returns whether several policies can act by turns in the named simulator, or in what a function makes."""
-    return simulator == "jax" or runs_gymnasium(simulator)
-
-
 def runs_gymnasium(simulator: str | Callable[..., Simulator] | None) -> bool:
     """Returns whether the named simulator, or what a function makes, runs Gymnasium's environments by itself."""
     if simulator is None or isinstance(simulator, str):

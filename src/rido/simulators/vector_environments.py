@@ -65,14 +65,12 @@ class VectorEnvironments(Environments):
 
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
         count = self._env.num_envs
-        all_seeds: Any = [None] * count
-        for slot, seed in zip(slots.tolist(), seeds, strict=True):
-            all_seeds[slot] = seed
-        generators: dict[str, Any] = {}
-        if starts is not None:
-            generators[_GENERATORS] = [None] * count
-            for slot, start in zip(slots.tolist(), starts, strict=True):
-                generators[_GENERATORS][slot] = start
+
+        def by_row(given: Sequence[Any]) -> Any:
+            known = dict(zip(slots.tolist(), given, strict=True))
+            return [known.get(row) for row in range(count)]
+
+        generators = {} if starts is None else {_GENERATORS: by_row(starts)}
         mask = self._ended if self._observations is not None else np.ones(count, dtype=np.bool_)
         mask[slots] = True
         others = np.flatnonzero(~mask if self._unchecked else mask[:0])
@@ -80,7 +78,7 @@ class VectorEnvironments(Environments):
         self.calls, self.slot = self.calls + 1, int(slots[0])
         try:
             # A new dictionary each time: Gymnasium removes the mask from it.
-            result = self._env.reset(seed=all_seeds, options={"reset_mask": mask.copy(), **generators})
+            result = self._env.reset(seed=by_row(seeds), options={"reset_mask": mask.copy(), **generators})
             self._observations, _ = check_result("reset", result)
             check_observation("reset", self._observations, self._batch_space)
             if others.size:

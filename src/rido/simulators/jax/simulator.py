@@ -45,7 +45,10 @@ _MOST_TRANSITIONS = 7 << 25  # transitions that run in one go: with gaps their r
 
 
 class JaxPolicy:
-    """A JAX function from an observation, and a parameter ``key`` if it draws, to an action; or ``(apply, params)``."""
+    """A JAX function from an observation to an action, with a parameter ``key`` if it draws; or ``(apply, params)``.
+
+    Policies of one ``kind`` can run together.
+    """
 
     reproducible = True
     normalisation = ""

@@ -1,7 +1,5 @@
 """The worker's side of a pool: the simulator that it runs, and the events with which it answers."""
 
-from __future__ import annotations
-
 import os
 import socket
 import traceback
@@ -54,7 +52,7 @@ class Raised:
     trace: str
 
     @staticmethod
-    def catch(number: int | None, error: BaseException) -> Raised:
+    def catch(number: int | None, error: BaseException) -> "Raised":
         """Returns the event for the exception being handled, in a form that can be sent."""
         try:
             content = cloudpickle.dumps(error)
