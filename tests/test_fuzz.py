@@ -31,6 +31,7 @@ def test_odd_arguments_work_or_are_refused_in_one_line():
         fuzz.Call("Suite.run", {"folder": "'5'"}),
         fuzz.Call("Suite.run", {"folder": r"'\ud800'"}),
         fuzz.Call("evaluate", {"max_resets": "10**400"}),
+        fuzz.Call("compare_results", {"files": "{1: 2}"}),
         fuzz.Call("Trajectories.select", {"rows": "[[1, 2], [3]]"}),
         fuzz.Call("check", {"env": "Ellipsis", "policy": "10**5000"}),
         fuzz.Call("evaluate", {"gamma": "[[1, 2], [3]]"}),
