@@ -260,20 +260,16 @@ def as_simulator(given: Any) -> Simulator:
     return given if isinstance(given, Simulator) else _Simple(given)
 
 
-def refuse_components(simulator: Simulator, what: str) -> None:
-    """Raises if the rewards of a simulator have components, which only evaluate() takes."""
+def refuse_side_by_side(simulator: Simulator, policy: str, what: str) -> None:
+    """Raises if only evaluate() takes what a simulator collects: components, or a memory that nothing clears."""
     if len(components := simulator.capabilities.components) > 1:
         raise ValueError(
             f"{what} takes rewards that are numbers, got rewards with the components {', '.join(components)}: wrap the "
             "environment so that its reward is one of them, or evaluate() each policy"
         )
-
-
-def refuse_memory(simulator: Simulator, name: str) -> None:
-    """Raises if a policy has a memory that nothing clears, where trajectories will be cut."""
     if simulator.capabilities.remembers():
         raise ValueError(
-            f"{name} must have a method reset(), for it remembers earlier calls, and its trajectories are cut: nothing "
+            f"{policy} must have a method reset(), for it remembers earlier calls, and its trajectories are cut: nothing "
             "else clears its memory where one begins"
         )
 
