@@ -269,8 +269,8 @@ def refuse_side_by_side(simulator: Simulator, policy: str, what: str) -> None:
         )
     if simulator.capabilities.remembers():
         raise ValueError(
-            f"{policy} must have a method reset(), for it remembers earlier calls, and its trajectories are cut: nothing "
-            "else clears its memory where one begins"
+            f"{policy} must have a method reset(), for it remembers earlier calls, and its trajectories are cut: "
+            "nothing else clears its memory where one begins"
         )
 
 
