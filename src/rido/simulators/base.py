@@ -128,8 +128,8 @@ class Summarised:
         return Summarised(self.rewards + other.rewards, self.signal + other.signal, starts)
 
 
-def no_policy(name: str = "") -> Any:
-    """Returns None: nothing is known of this policy."""
+def _no_policy(name: str = "") -> Any:
+    return None
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class Capabilities:
     jax_critics: bool = False
     environment: str | None = None
     policies: Mapping[str, Any] = field(default_factory=dict)
-    load_policy: Callable[..., Any] = no_policy
-    remembers: Callable[..., bool] = no_policy
+    load_policy: Callable[..., Any] = _no_policy
+    remembers: Callable[..., bool] = _no_policy
     components: tuple[str, ...] = ()
     engine: str = ""
     found: Found = Found()
