@@ -60,6 +60,21 @@ class TestRegression:
         expected = np.linalg.lstsq(stacked, target, rcond=None)[0]
         np.testing.assert_allclose(design @ found, design @ expected, rtol=1e-4, atol=1e-4)
 
+    @pytest.mark.parametrize("agent_value", [False, True])
+    def test_only_the_constant_and_the_agents_value_are_hardly_shrunk(self, agent_value):
+        """They are the columns that stay the same where only the observations change."""
+        rng = np.random.default_rng(3)
+        sample = walks(rng, 40)
+        sample = replace(sample, features=rng.normal(size=(len(sample.features), 3)))
+        basis = Basis(sample, 1.0, agent_value=agent_value, horizon=HORIZON, gamma=GAMMA)
+        steps, numbers = rng.integers(1, HORIZON + 1, 20), rng.normal(size=(2, 20, 3))
+        numbers[:, :, 2] = numbers[0, :, 2]  # the agent's value, or another number of the observation
+        if not agent_value:
+            numbers[1, :, 2] += 1
+        one, other = (basis(rows, steps) for rows in numbers)
+        np.testing.assert_array_equal(basis.free, (one == other).all(axis=0))
+        assert basis.free.sum() == 2 * (1 + agent_value)
+
     def test_sums_of_parts_are_those_of_the_whole(self):
         rng = np.random.default_rng(1)
         sample = walks(rng, 30, np.sort(rng.integers(2, HORIZON + 1, 30))[::-1])

@@ -1,6 +1,5 @@
 """``rido suite``: several policies in several tasks, described in a file."""
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,15 +12,14 @@ from rido.core.options import COLLECT
 from rido.suite.suite import Suite, ray_simulator
 
 
-def _interrupted(given: Mapping[str, Any]) -> str:
-    return f"stopped; the same command resumes {_folder(given['file'], given['output'])}"
-
-
 def _folder(file: Path, output: Path | None) -> Path:
     return file.with_suffix("") if output is None else output
 
 
-@command(Suite.run, interrupted=_interrupted)
+@command(
+    Suite.run,
+    interrupted=lambda given: f"stopped; the same command resumes {_folder(given['file'], given['output'])}",
+)
 def suite_command(
     file: Annotated[Path, typer.Argument(help="A TOML file: budget, [tasks.NAME], [policies].")],
     output: Annotated[

@@ -44,7 +44,8 @@ class JointEstimate:
         size = len(teams[0][0].means)
         parts = [[[group.component(index) for group in team] for team in teams] for index in range(size)]
         if len(teams[0]) > 1:
-            return cls(tuple(Estimate.from_replicates(part) for part in parts), _of_replicates(teams))
+            terms = np.concatenate([replicate_terms(team) for team in teams], axis=-1)
+            return cls(tuple(Estimate.from_replicates(part) for part in parts), terms @ terms.T / len(teams) ** 2)
         single = [[group for (group,) in part] for part in parts]
         estimates = tuple(Estimate.from_moments(*part, same_means=same_means) for part in single)
         return cls(estimates, _of_trajectories([group for (group,) in teams], same_means))
@@ -182,10 +183,3 @@ def _of_trajectories(teams: Sequence[RewardMoments], same_means: bool) -> Array:
         terms = team.terms(scale / team.counts, means if same_means else team.means)
         total += terms @ terms.T
     return total
-
-
-def _of_replicates(teams: Sequence[Sequence[RewardMoments]]) -> Array:
-    """Returns the covariance of the values of teams whose groups are independent, see ``Estimate.from_replicates``."""
-    terms = np.concatenate([replicate_terms(team) for team in teams], axis=-1)
-    covariance: Array = terms @ terms.T / len(teams) ** 2
-    return covariance

@@ -5,8 +5,6 @@ in which they were given. Each is reached before the next one is set, whenever t
 the sequence of goals alone, not on where a run was stopped.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -154,7 +152,7 @@ class TimeBudget:
     first: int | None  # the budget that the first plan was for, where a run resumes
 
     @classmethod
-    def measure(cls, simulator: Simulator, horizon: int, options: Mapping[str, Any]) -> TimeBudget:
+    def measure(cls, simulator: Simulator, horizon: int, options: Mapping[str, Any]) -> "TimeBudget":
         """Measures costs, unless the run in a file resumes: then they are those that were measured before."""
         import scipy.optimize
         import scipy.special  # noqa: F401 - what planning imports is no part of the time
@@ -227,7 +225,7 @@ class Goal:
     until: float | None = None  # half-width of the 95% interval at which to stop; None to spend the budget
 
     @classmethod
-    def of(cls, strategy: Strategy) -> Goal:
+    def of(cls, strategy: Strategy) -> "Goal":
         """Returns the goal that a strategy was made for."""
         return cls(strategy.budget, strategy.options.get("until"))
 

@@ -5,8 +5,6 @@ the same trajectories. The strategy runs with the largest discount g. Column j w
 by ``(gamma_j / g)^t``, so that the strategy's discounting by ``g^t`` makes it ``gamma_j^t``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -55,7 +53,7 @@ class Components:
             raise ValueError(f"plan_for must be one of {known}, got {checks.shown(self.plan_for)}")
 
     @classmethod
-    def resolve(cls, names: tuple[str, ...], gammas: tuple[float, ...], plan_for: str | None) -> Components | None:
+    def resolve(cls, names: tuple[str, ...], gammas: tuple[float, ...], plan_for: str | None) -> "Components | None":
         """Returns what is estimated; None where that is the return of plain rewards under one discount.
 
         Args:
@@ -70,7 +68,7 @@ class Components:
         return None
 
     @classmethod
-    def recorded(cls, header: EvaluationHeader) -> Components | None:
+    def recorded(cls, header: EvaluationHeader) -> "Components | None":
         """Returns those of a recorded run."""
         if not header.components:
             return None

@@ -1,7 +1,5 @@
 """Problem: what is estimated and how it is collected; what evaluations, comparisons, suites and others open."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ class Problem:
     options: Mapping[str, Any]  # of the function; those that it does not take have their defaults
 
     @classmethod
-    def resolve(cls, env: Any, gamma: float, options: Mapping[str, Any], kind: Any = Options) -> Problem:
+    def resolve(cls, env: Any, gamma: float, options: Mapping[str, Any], kind: Any = Options) -> "Problem":
         """Imports the environment, and finds out what the options leave open.
 
         Args:
@@ -76,7 +74,8 @@ class Problem:
 
     def open(self, policies: Mapping[str, Any]) -> Lineup:
         """Returns simulators of several policies in the environment."""
-        return Lineup(self._make, policies, switching=factory.switches_policies(self.options["simulator"]))
+        simulator = self.options["simulator"]
+        return Lineup(self._make, policies, switching=simulator == "jax" or factory.runs_gymnasium(simulator))
 
     def _make(self, policy: Any) -> Simulator:
         options = self.options

@@ -4,8 +4,6 @@ The loop asks a source for one piece after the other and for what was decided be
 resumes and one that is read take the same steps; a file alone ends.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -81,7 +79,7 @@ class Wanted:
         """Whether rewards alone are wanted."""
         return self.critic is None and self.extractor is None
 
-    def after(self, batch: Trajectories) -> Wanted:
+    def after(self, batch: Trajectories) -> "Wanted":
         """Returns the rest of it when its first trajectories are there."""
         room = None if self.room is None else self.room - batch.transitions
         rest = self.lengths[len(batch) :], self.groups[len(batch) :]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.paper.domains import GAMMAS
+from rido.paper.domains import GAMMAS, TABLES
 from rido.paper.errors import PAPER
 from rido.paper.live import PAPER_SECONDS
 
@@ -139,44 +139,10 @@ def _over_oracle(cells: Sequence[Results], name: str) -> float:
     return math.exp(float(np.mean([math.log(cell["strategies"][name]["relative_variance"]) for cell in cells])))
 
 
-_BETTER = [("rido", "uniform"), ("rido", "robust")]
-_ERRORS: Mapping[str, Sequence[tuple[str, str, Sequence[tuple[str, str]], str, Sequence[float]]]] = {
-    "main": [
-        ("Navigation: RIDO reaches the level of the uniform strategy", "navigation", _BETTER[:1], "equal", GAMMAS),
-        (
-            "Navigation: RIDO and uniform beat the robust strategy",
-            "navigation",
-            [("rido", "robust"), ("uniform", "robust")],
-            "smaller",
-            GAMMAS,
-        ),
-        ("LQG: RIDO beats both the uniform and the robust strategy", "lqg", _BETTER, "smaller", GAMMAS),
-        ("Pendulum: RIDO beats both the uniform and the robust strategy", "pendulum", _BETTER, "smaller", GAMMAS),
-        (
-            "Ant, gamma 0.999: no significant difference between the strategies",
-            "ant",
-            [*_BETTER, ("robust", "uniform")],
-            "equal",
-            GAMMAS[:1],
-        ),
-        (
-            "Ant, gamma 0.99: the uniform strategy is worse than RIDO and robust",
-            "ant",
-            [("rido", "uniform"), ("robust", "uniform")],
-            "smaller",
-            GAMMAS[1:],
-        ),
-    ],
-    "additional": [
-        (f"{title}: RIDO beats uniform and robust (shown, not said)", title.lower(), _BETTER, "smaller", GAMMAS)
-        for title in ("Swimmer", "Reacher", "HalfCheetah")
-    ],
-}  # of each section: what the paper says of a domain, the pairs of strategies, how their errors compare, and where
-
-
 def _errors(section: Results, name: str, domains: Sequence[str]) -> Iterator[Claim]:
-    for text, domain, pairs, kind, gammas in _ERRORS[name]:
-        yield Claim(name, text, *_compare(section, domain, pairs, kind, gammas))
+    for claim in TABLES["claims"][name]:
+        how = {field: value for field, value in claim.items() if field != "text"}
+        yield Claim(name, claim["text"], *_compare(section, **how))
     yield _beyond(section, domains, name)
 
 

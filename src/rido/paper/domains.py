@@ -6,6 +6,7 @@ thousands of repetitions affordable. Runs draw from the bank, whose mean return 
 
 import hashlib
 import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,8 +25,8 @@ Array = NDArray[np.float64]
 GAMMAS = (0.999, 0.99)  # the higher and the lower discount factor of every domain; the paper names them for Ant
 PARTS = 100  # files of a full bank, which is a folder to which more can be added
 
+TABLES: dict[str, Any] = tomllib.loads((Path(__file__).parent / "tables.toml").read_text(encoding="utf-8"))
 _SEED = 2026
-_ANT = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0}
 
 
 @dataclass(frozen=True)
@@ -51,32 +52,13 @@ class Domain:
         return self.rows // PARTS
 
 
-_SMALL = (1000, 2000, 3000, 5000, 10_000)
-_LARGE = (6000, 9000, 12_000, 15_000, 20_000)
+def _domain(table: dict[str, Any]) -> Domain:
+    fields: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    return Domain(**fields)
 
-MAIN = (  # in the main figure and in that of the schedules
-    Domain("pendulum", "Pendulum", "Pendulum-v1", 100, 500, _SMALL, 5000, 20_000, True, ("ppo", "Pendulum-v1")),
-    Domain("lqg", "LQG", "rido/LQG-v0", 100, 500, _SMALL, 5000, 200_000, own_policy_of_gamma=True),
-    Domain("navigation", "Navigation", "rido/Navigation-v0", 100, 1000, (2000, 3000, 4000, 5000, 10_000), 5000, 50_000),
-    Domain("ant", "Ant", "Ant-v5", 500, 3000, _LARGE, 20_000, 8000, True, ("trpo", "Ant-v3"), env_kwargs=_ANT),
-)
 
-ADDITIONAL = (
-    Domain(
-        "swimmer", "Swimmer", "Swimmer-v5", 500, 1000, (2000, 4000, 6000, 8000, 10_000), 10_000, 4000, True,
-        ("trpo", "Swimmer-v3"),
-    ),
-    Domain("reacher", "Reacher", "Reacher-v5", 50, 450, (900, 1800, 2700, 3600, 4500), 4500, 10_000, True),
-    Domain(
-        "halfcheetah", "HalfCheetah", "HalfCheetah-v5", 500, 3000, _LARGE, 20_000, 4000, True,
-        ("ppo", "HalfCheetah-v3"),
-    ),
-)  # fmt: skip
-"""The domains of the appendix."""
-
-EXAMPLES = (  # all reward in the last step, and all reward in the first step
-    Domain("example1", "Example 1", "rido/LastStep-v0", 10, 100, (), 10_000, 50_000),
-    Domain("example2", "Example 2", "rido/FirstStep-v0", 10, 100, (), 10_000, 50_000),
+MAIN, ADDITIONAL, EXAMPLES = (
+    tuple(map(_domain, TABLES["domains"][section])) for section in ("main", "additional", "examples")
 )
 
 

@@ -1,7 +1,5 @@
 """Many runs of RIDO in lockstep, for studies with thousands of short batches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +21,7 @@ class Sums:
     products: Array  # sums of products of two rewards of one trajectory, shape (runs, T, T)
 
     @classmethod
-    def nothing(cls, runs: int, horizon: int) -> Sums:
+    def nothing(cls, runs: int, horizon: int) -> "Sums":
         """No rewards yet."""
         shape = (runs, horizon)
         return cls(np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros((*shape, horizon)))

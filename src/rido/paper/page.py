@@ -1,65 +1,29 @@
 """The page with the figures, the numbers behind them, and the verdicts on the paper's claims."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import geometric_mean, mean
 from typing import Any
 
 from rido.paper.claims import Claim, Results, cells_of, mse_ratio
-from rido.paper.domains import ADDITIONAL, GAMMAS, MAIN, Domain
+from rido.paper.domains import ADDITIONAL, GAMMAS, MAIN, TABLES, Domain
 from rido.paper.errors import BEYOND, CRITIC_SHARE, PAPER
 from rido.paper.live import PAPER_SECONDS
 from rido.paper.storage import write_whole
-
-_INTRODUCTION = """\
-# The paper, reproduced
-
-Made by `rido reproduce`: every figure and table of "RIDO: Robust and Iterative Data collection strategy Optimization",
-from this project's code. Ratios below 1 mean that the first of two strategies has the smaller error; intervals hold
-with 95% confidence. "RIDO" is the paper's Algorithm 1 with its own settings, "adaptive" what this project does by
-default. Numbers of each section are in a JSON file, arrays (errors of each run, schedules, weights) in an NPZ file
-beside it.
-"""
-
-_CAPTIONS = {
-    "main": (
-        "Main figure",
-        "Mean squared error against the budget, mean and 95% interval. Every point is a new experiment. There "
-        f"are {CRITIC_SHARE} times fewer runs with a critic, fitted anew in each (on LQG it is the Riccati value).",
-    ),
-    "schedules": (
-        "Schedules",
-        "Samples of each step: the mean of all runs, and a band that holds 95% of them. A distance is the share "
-        "of the samples that would have to be moved to make one schedule the other; 0.1 and less is called alike.",
-    ),
-    "beta": ("Robustness level", "Examples 1 and 2, gamma 1, b = 100."),
-    "batch": ("Batch size", "Examples 1 and 2, gamma 1, beta = 5."),
-    "additional": ("Additional environments", "As in the main figure."),
-    "theory": (
-        "Theory",
-        "Left: RIDO's surrogate over the variance of the optimal schedule, mean and 95% quantile over the runs, "
-        "rewards in [0, 1], T = 10, b = 50. Middle: its mean squared error. Right: only the first step has any "
-        "variance, 100 T transitions.",
-    ),
-    "runtime": (
-        "Running time",
-        "Real steps, T = 500, all strategies in turn on one machine; medians. Planning is all that is not collecting; "
-        "what else RIDO takes is that a small batch fills few of the environments that run side by side.",
-    ),
-}
 
 
 def write_page(results: Mapping[str, Results], claims: Sequence[Claim], path: Path) -> None:
     """Writes the page on all sections that have results."""
     columns = {"claim": "{text}", "verdict": "**{verdict}**", "measured": "{numbers}"}
-    parts = [_INTRODUCTION, "## Verdicts\n", *_table(columns, map(vars, claims))]
+    parts = [TABLES["page"]["introduction"], "## Verdicts\n", *_table(columns, map(vars, claims))]
     tables = {"main": _errors, "additional": _errors, "beta": _ablation, "batch": _ablation}
     tables |= {"theory": _theory, "runtime": _runtime}
-    for name, (title, caption) in _CAPTIONS.items():
+    for name, caption in TABLES["page"]["captions"].items():
         if name not in results:
             continue
+        title, text = caption["title"], caption["text"].format(critic_share=CRITIC_SHARE)
         runs = "" if name == "runtime" else f" {results[name]['runs']:,} runs."
-        parts.append(f"\n## {title}\n\n{caption}{runs} `rido reproduce {name}`\n")
+        parts.append(f"\n## {title}\n\n{text}{runs} `rido reproduce {name}`\n")
         if name != "runtime":
             parts.append(f"![{title}]({name}.png)\n")
         parts += tables[name](results[name]) if name in tables else ()
@@ -118,13 +82,13 @@ def _errors(section: Results) -> Iterator[str]:
         {
             "title": domain.title,
             "gamma": gamma,
-            "held": _coverage(section, domain, gamma),
+            "held": mean(c["strategies"]["adaptive"]["coverage"] for c in cells_of(section, domain.name, gamma)),
             **{name: _over_oracle(section, domain, gamma, name) for name in names},
         }
         for domain in domains
         for gamma in GAMMAS
     ]
-    yield from _table({**columns, "coverage of adaptive": "{held}"}, rows)
+    yield from _table({**columns, "coverage of adaptive": "{held:.3f}"}, rows)
     checks = [cell for cell in section["cells"] if "spot check" in cell]
     for cell in checks:
         (bank,) = (
@@ -148,12 +112,7 @@ def _over_oracle(section: Results, domain: Domain, gamma: float, name: str) -> s
         for cell in cells_of(section, domain.name, gamma)
         if name in cell["strategies"]
     ]
-    return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.3g}"
-
-
-def _coverage(section: Results, domain: Domain, gamma: float) -> str:
-    shares = [cell["strategies"]["adaptive"]["coverage"] for cell in cells_of(section, domain.name, gamma)]
-    return f"{sum(shares) / len(shares):.3f}"
+    return f"{geometric_mean(ratios):.3g}"
 
 
 def _ablation(section: Results) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """Actions: what policies return, checked, and chosen from scores and distributions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,7 +42,7 @@ def one_action(action: Any, space: Space) -> Any:
 
 
 def check_actions(actions: Any, space: Space, rows: int | None = None) -> NDArray[Any]:
-    """Actions as an array, checked to have the shape of a batch of rows, or of the action of one observation."""
+    """Actions as an array, checked to have the right shape: one for each row, or that of one observation."""
     if isinstance(actions, tuple):
         raise ActionError(
             f"policy must return an array of actions, got a tuple of {len(actions)}: return actions alone"

@@ -5,8 +5,6 @@ bit. Policies are therefore called on blocks of one fixed size, padded where row
 a row come from that row's own generator. So a trajectory does not depend on which others run beside it.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

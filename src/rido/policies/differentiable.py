@@ -5,8 +5,6 @@ keep the score of every step. Plans need projections of the scores onto a few di
 weighted sum of all scores.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Export of Stable-Baselines3 agents as plain arrays, in files that need neither torch nor trust."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

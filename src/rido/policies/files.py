@@ -1,7 +1,5 @@
 """Several policies at once: lists, folders and patterns of checkpoints, and the names that they get."""
 
-from __future__ import annotations
-
 import glob
 import re
 from collections import Counter

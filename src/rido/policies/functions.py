@@ -9,8 +9,6 @@ How a function or object is called:
 3. What says that it takes batches gets blocks of rows from the start, or whole batches if it is ``rowwise``.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -168,7 +166,10 @@ class PredictPolicy(FunctionPolicy):
 
 
 def predicting(predict: Callable[..., Any], rows_of: Space | None = None) -> Actor:
-    """What acts in one trajectory by SB3's ``predict``, which keeps its state; ``rows_of`` if it takes one row."""
+    """What acts in one trajectory by SB3's ``predict(observation, state, episode_start)``, which keeps its state.
+
+    ``rows_of`` is the action space, if observation and action are batches of one row.
+    """
     state, starts = None, True
 
     def act(observation: Any) -> Any:

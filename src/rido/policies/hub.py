@@ -1,7 +1,5 @@
 """Agents on the Hugging Face hub, named ``hf:org/name``; needs the extra ``hub``."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Scores of policies in JAX, which act in environments of Gymnasium."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

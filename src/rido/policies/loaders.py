@@ -3,8 +3,6 @@
 Another type is one more module here with a subclass of :class:`~rido.policies.base.Policy`, and a row of ``LOADERS``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

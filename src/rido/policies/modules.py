@@ -1,7 +1,5 @@
 """Networks of torch as policies: any ``torch.nn.Module`` that maps observations to actions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numpy.typing import NDArray

@@ -4,8 +4,6 @@ For a few rows, most of the time of SB3's ``predict`` is overhead; the arithmeti
 sampled from the generators of their rows, which torch's global generator cannot do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -59,7 +57,7 @@ class Network:
             values = layer(values)
         return values.reshape(tiles * self.tile, -1)[:count]
 
-    def steady(self, features: int) -> Network:
+    def steady(self, features: int) -> "Network":
         """This network if rows do not depend on their position on this machine, else one with tiles of 1."""
         rows = np.random.default_rng(0).standard_normal((4 * self.tile, features), dtype=np.float32)
         alone = np.concatenate([self(row[np.newaxis]) for row in rows])

@@ -7,8 +7,6 @@ outputs), ``actor.0.bias``, ``actor.1.weight``, ...), tanh between layers; ``log
 at the discount ``gamma``. ``about`` is a JSON text on the agent's origin.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -81,7 +79,7 @@ class MlpPolicy(Policy):
         return self._digest or fingerprint(self.arrays)
 
     @classmethod
-    def load(cls, path: str | Path, *, deterministic: bool = True, name: str | None = None) -> MlpPolicy:
+    def load(cls, path: str | Path, *, deterministic: bool = True, name: str | None = None) -> "MlpPolicy":
         """Reads an agent that :meth:`save` wrote. The file cannot run code."""
         path = Path(path)
         try:
@@ -106,7 +104,7 @@ class MlpPolicy(Policy):
     def value_function(self) -> ValueFunction:
         return ValueFunction(self._value, self.gamma, rowwise=True)
 
-    def fits(self, observation_space: Space, action_space: Space) -> MlpPolicy:
+    def fits(self, observation_space: Space, action_space: Space) -> "MlpPolicy":
         """Returns the policy itself; raises an error if an environment has other observations or actions."""
         from gymnasium import spaces
 

@@ -76,20 +76,20 @@ def stack(batches: Sequence[Any]) -> Any:
 def alike(one: Any, other: Any, tolerance: float = 1e-5) -> bool:
     """Whether two batches, rewards or actions are the same, but for rounding up to a relative tolerance."""
     mine, theirs = leaves(one), leaves(other)
-    return len(mine) == len(theirs) and all(_alike(a, b, tolerance) for a, b in zip(mine, theirs, strict=True))
-
-
-def _alike(one: NDArray[Any], other: NDArray[Any], tolerance: float) -> bool:
-    if one.shape != other.shape:
-        return False
-    if one.dtype == other.dtype and one.tobytes() == other.tobytes():  # nearly always
-        return True
-    if one.dtype.kind not in "fc":
-        return bool(np.array_equal(one, other))
-    scale = np.maximum(1.0, np.maximum(np.abs(one), np.abs(other)))
-    with np.errstate(invalid="ignore"):
-        near = (np.abs(one - other) <= tolerance * scale) | (one == other)
-    return bool((near | (np.isnan(one) & np.isnan(other))).all())
+    for a, b in zip(mine, theirs, strict=False):
+        if a.shape != b.shape:
+            return False
+        if a.dtype == b.dtype and a.tobytes() == b.tobytes():  # nearly always
+            continue
+        if a.dtype.kind in "fc":
+            with np.errstate(invalid="ignore"):
+                near = np.abs(a - b) <= tolerance * np.maximum(1.0, np.maximum(np.abs(a), np.abs(b)))
+            same = (near | (a == b) | (np.isnan(a) & np.isnan(b))).all()
+        else:
+            same = np.array_equal(a, b)
+        if not same:
+            return False
+    return len(mine) == len(theirs)
 
 
 def _are_texts(observations: Any) -> bool:

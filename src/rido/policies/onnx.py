@@ -1,7 +1,5 @@
 """Agents in ONNX files, run by onnxruntime on the processor."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The simulator keeps the state of each running trajectory and gives it back in th
 not depend on which others run beside it, nor on which process runs it. A trajectory that is run again starts without.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol

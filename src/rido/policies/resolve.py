@@ -1,7 +1,5 @@
 """What a user may give as a policy, and how it becomes a :class:`~rido.policies.base.Policy`."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stable-Baselines3 and sb3-contrib agents: acting with them. :mod:`rido.policies.sb3_zip` loads them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -83,6 +81,7 @@ class AgentPolicy(Policy):
             self.warnings = missing_normalisation(model, self.name, statistics, unused)
         self._digest = fingerprint
         self._deterministic = deterministic
+        self._exploration_rate = float(getattr(model, "exploration_rate", 0.0))  # of DQN and QRDQN
         self._missing = _missing_zeros(self.name, model.observation_space, observation_space)
         if _layout(model.action_space) != _layout(action_space):
             raise ValueError(
@@ -92,18 +91,13 @@ class AgentPolicy(Policy):
 
     def _choose_network(self) -> None:
         """Decides between numpy and SB3's ``predict``."""
-        deterministic = self._deterministic
-        rate = self._exploration_rate
+        deterministic, rate = self._deterministic, self._exploration_rate
         self._actor = numpy_actor(self._network, deterministic=deterministic, exploration_rate=rate)
         # Without a numpy actor, sampling uses torch's global generator.
         self.reproducible = deterministic or self._actor is not None
         self.draws = not deterministic and self._actor is not None
         needed = self._actor is None and deterministic
         self._block = steady_block(self._predict, self.model.observation_space) if needed else 1
-
-    @property
-    def _exploration_rate(self) -> float:
-        return float(getattr(self.model, "exploration_rate", 0.0))  # of DQN and QRDQN
 
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         prepared = self.prepare(observations)

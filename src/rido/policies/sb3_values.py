@@ -8,8 +8,6 @@ Where SAC, TQC and DQN draw their actions, Q also gives the advantage of an acti
 drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ A pickle may run code. Pickles in an agent's files are therefore read with an al
 agents made of known classes; all others are unpickled only where the caller trusts the file.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -20,17 +18,10 @@ from typing import Any
 import numpy as np
 
 from rido.core.extras import import_extra
+from rido.policies import untrusted
 from rido.policies.base import Space
 from rido.policies.sb3 import AgentPolicy, agent_policy, check_supported
-from rido.policies.untrusted import (
-    SMALL_BYTES,
-    UntrustedFileError,
-    check_declared_sizes,
-    check_space,
-    check_weights,
-    limited_loading,
-    unpickle,
-)
+from rido.policies.untrusted import UntrustedFileError
 
 # In the names of files that may have statistics of observations.
 _STATISTICS = re.compile(r"vec.?norm|normali[sz]|norm.?(stat|obs)|obs.?rms")
@@ -106,9 +97,9 @@ def _data(path: Path) -> dict[str, Any]:
     """What SB3 saved beside the weights, with pickles as text."""
     try:
         with zipfile.ZipFile(path) as archive:
-            check_declared_sizes(archive, path.stat().st_size)
+            untrusted.check_declared_sizes(archive, path.stat().st_size)
             for weights in (name for name in archive.namelist() if name.endswith(".pth")):
-                check_weights(archive.read(weights))
+                untrusted.check_weights(archive.read(weights))
             data = json.loads(archive.read("data"))
         if not isinstance(data, dict) or not isinstance(data["policy_class"], dict):
             raise ValueError("its data is not that of an agent")
@@ -130,8 +121,8 @@ def _attributes(path: Path, data: Mapping[str, Any], *, trust: bool) -> dict[str
     for key, value in data.items():
         if key not in attributes and isinstance(value, dict) and ":serialized:" in value:
             try:
-                attributes[key] = unpickle(base64.b64decode(value[":serialized:"]), path, trust=trust)
-                check_space(attributes[key])
+                attributes[key] = untrusted.unpickle(base64.b64decode(value[":serialized:"]), path, trust=trust)
+                untrusted.check_space(attributes[key])
             except UntrustedFileError:
                 raise
             except Exception as error:
@@ -147,8 +138,9 @@ def _load_model(path: Path, data: Mapping[str, Any], trust: bool) -> Any:
     algorithm = getattr(import_extra("this agent", package, "sb3"), name)
     attributes = _attributes(path, data, trust=trust)
     with zipfile.ZipFile(path) as archive:  # networks have no more numbers than the weights that fill them
-        most = 2 * sum(entry.file_size for entry in archive.infolist() if entry.filename.endswith(".pth"))
-    with warnings.catch_warnings(), nullcontext() if trust else limited_loading(max(SMALL_BYTES, most)):
+        sizes = [entry.file_size for entry in archive.infolist() if entry.filename.endswith(".pth")]
+    most = max(untrusted.SMALL_BYTES, 2 * sum(sizes))
+    with warnings.catch_warnings(), nullcontext() if trust else untrusted.limited_loading(most):
         warnings.filterwarnings("ignore", message=".*loading a A2C/PPO model saved with SB3 < 1.7.0.*")
         warnings.filterwarnings("ignore", message=".*loading a DQN model saved with SB3 < 2.4.0.*")
         try:
@@ -174,7 +166,7 @@ def _load_statistics(path: Path, trust: bool) -> tuple[Any, Path | None]:
     if file is None:
         return None, None
     try:
-        found = unpickle(file.read_bytes(), file, trust=trust)
+        found = untrusted.unpickle(file.read_bytes(), file, trust=trust)
     except UntrustedFileError:
         raise
     except Exception as error:
@@ -199,7 +191,7 @@ def _last_observations(path: Path, data: Mapping[str, Any], trust: bool) -> dict
     found: dict[str, Any] = {"_last_obs": None, "_last_original_obs": None}
     for name in [name for name in found if data.get(name) is not None]:
         try:
-            found[name] = unpickle(base64.b64decode(data[name][":serialized:"]), path, trust=trust)
+            found[name] = untrusted.unpickle(base64.b64decode(data[name][":serialized:"]), path, trust=trust)
         except Exception:  # of another version of numpy, or not to be trusted
             found[name] = None if name == "_last_obs" else np.empty(0)
     return found

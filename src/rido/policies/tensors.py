@@ -3,8 +3,6 @@
 Nothing here imports torch by itself: whoever has a network has imported it.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Scores of torch networks that return a distribution over actions, and of on-policy SB3 agents."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading files that may be hostile: pickles by an allowlist, and nothing that allocates much more than it has."""
 
-from __future__ import annotations
-
 import collections
 import io
 import math

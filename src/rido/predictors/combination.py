@@ -114,7 +114,8 @@ class Combination:
             others = (total - weights[fold]) * number / (number - 1)
             for place, subset in enumerate(subsets):
                 coefficients, planned = _improve(others, plan, starts, subset, rounds[place])
-                scores[fold, place] = _variance(weights[fold] * number, planned, starts, coefficients)
+                steps = np.einsum("i,ijt,j->t", coefficients, weights[fold] * number, coefficients)
+                scores[fold, place] = steps @ (1 / planned) + coefficients[1:] @ starts @ coefficients[1:]
         best = self._best(scores / unit_of(float(np.abs(scores).max())), base)
         return _improve(total, plan, starts, subsets[best], rounds[best])[0][1:]
 
@@ -177,8 +178,3 @@ def _schedule(prior: Floats, costs: Floats, counts: Floats, left: float, form: F
     missing = np.maximum((left + costs @ counts) * root / (costs @ root) - counts, 0.0)
     planned: Floats = counts + (missing * left / (costs @ missing) if left > 0 else 0.0)
     return planned
-
-
-def _variance(form: Floats, counts: Floats, starts: Floats, coefficients: Floats) -> float:
-    steps = np.einsum("i,ijt,j->t", coefficients, form, coefficients)
-    return float(steps @ (1 / counts) + coefficients[1:] @ starts @ coefficients[1:])

@@ -1,7 +1,5 @@
 """Features of observations, and the trajectories with their features that critics are fitted on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +90,7 @@ class Sample:
     features: Floats  # what the extractor made of observations, before each step taken and after the last
     advantages: Floats | None = None  # A(s, a) of the action at each row, 0 after the last action; None if not known
 
-    def select(self, rows: NDArray[np.bool_]) -> Sample:
+    def select(self, rows: NDArray[np.bool_]) -> "Sample":
         """Select the trajectories for which ``rows`` is true."""
         own = np.repeat(rows, self.trajectories.steps + 1)
         advantages = None if self.advantages is None else self.advantages[own]

@@ -5,8 +5,6 @@ A fitted value function is a ridge regression of the discounted rewards to come 
 is and times ``(1 - gamma^k) / (1 - gamma^T)``, the share of the discounted steps that k steps to go have in all T.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -97,7 +95,7 @@ class Normal:
     weights: Floats  # sums of the weights of the rows, of complete and of truncated trajectories
 
     @classmethod
-    def of(cls, basis: Basis, sample: Sample) -> Normal:
+    def of(cls, basis: Basis, sample: Sample) -> "Normal":
         """The sums over the trajectories of a sample."""
         size, batch = basis.free.size, sample.trajectories
         total = cls(
@@ -138,7 +136,7 @@ class Normal:
             sums = np.add.reduceat(weighted * (gamma**steps * ~whole)[:, None], first, axis=0)
             self.ends += sums.T @ columns[last]
 
-    def __add__(self, other: Normal) -> Normal:
+    def __add__(self, other: "Normal") -> "Normal":
         mine, theirs = vars(self), vars(other)
         return Normal(**{name: mine[name] + theirs[name] for name in mine})
 

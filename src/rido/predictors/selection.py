@@ -1,7 +1,5 @@
 """Which critic an evaluation uses: what the user asked for, and what the data show."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +33,7 @@ class CriticChoice:
         return self.critic.fingerprint if self.given and self.critic is not None else ""
 
     @classmethod
-    def resolve(cls, critic: str | Callable[..., Any] | None, simulator: Simulator) -> CriticChoice:
+    def resolve(cls, critic: str | Callable[..., Any] | None, simulator: Simulator) -> "CriticChoice":
         """Make a choice of what a user asked for; raise an error if it is impossible with this simulator."""
         if critic is None:
             return cls("none")

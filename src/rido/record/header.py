@@ -1,7 +1,5 @@
 """What a run file holds: a header, written once, with which alone a run resumes; pieces, decisions and notes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -40,7 +38,7 @@ class Header:
         """Returns the fields that say something, for people."""
         return {name: value for name, value in asdict(self).items() if value not in (None, "", [], {})}
 
-    def difference(self, other: Header) -> str | None:
+    def difference(self, other: "Header") -> str | None:
         """Returns how the header of a file differs from that of a run; None where the run may resume."""
         if self.kind != other.kind:
             return f"it is of {_ARTICLES[self.kind]}, not of {_ARTICLES[other.kind]}"

@@ -1,7 +1,5 @@
 """Run files: the header, the decisions and all batches of a run in one SQLite file, from which it resumes."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
@@ -70,7 +68,7 @@ class RunFile:
             raise
 
     @classmethod
-    def read(cls, path: str | Path) -> RunFile:
+    def read(cls, path: str | Path) -> "RunFile":
         """Open an existing file of any run, without ever writing to it."""
         file = cls.__new__(cls)
         file.path = Path(path)
@@ -182,7 +180,7 @@ class RunFile:
             self._workers = None
         self._database.close()
 
-    def __enter__(self) -> RunFile:
+    def __enter__(self) -> "RunFile":
         return self
 
     def __exit__(self, *_: object) -> None:

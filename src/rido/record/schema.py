@@ -2,31 +2,17 @@
 
 import hashlib
 import json
+import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 from rido.record.header import DOUBTS, HEADERS, NOTES, REMARKS, WHOLE, WORKERS
 
-# Columns of pieces are those of Piece. Arrays are blobs of int32 (lengths, steps), bool (terminated) or float64; other
-# values are JSON. Decisions are what a run that resumes must do again, state is what a run says of itself last. The
-# checksum of a row covers all of it: SQLite finds damaged tables, not damaged numbers.
-SCHEMA = (
-    "CREATE TABLE header (name TEXT PRIMARY KEY, value TEXT NOT NULL, checksum BLOB NOT NULL) STRICT",
-    """CREATE TABLE decisions (
-    round INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, checksum BLOB NOT NULL, PRIMARY KEY (round, name)
-) STRICT""",
-    "CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL, checksum BLOB NOT NULL) STRICT",
-    """CREATE TABLE pieces (
-    number INTEGER PRIMARY KEY, round INTEGER NOT NULL, lengths BLOB NOT NULL, steps BLOB NOT NULL,
-    rewards BLOB NOT NULL, signal BLOB, starts BLOB, features BLOB, terminated BLOB,
-    seconds REAL NOT NULL, checksum BLOB NOT NULL
-) STRICT""",
-    """CREATE TABLE resets (
-    number INTEGER PRIMARY KEY, starts BLOB NOT NULL, seconds REAL NOT NULL, checksum BLOB NOT NULL
-) STRICT""",
-)
+_TABLES = re.sub("--.*", "", (Path(__file__).parent / "schema.sql").read_text(encoding="utf-8"))
+SCHEMA = tuple(statement.strip() for statement in _TABLES.split(";") if statement.strip())
 _BYTES = 16  # of a checksum
 _RENAMED = {"policies compared": "names", "suite task": "task"}  # settings of format 4
 _COSTS = ("per_step", "per_reset", "transitions", "starting")

@@ -1,7 +1,5 @@
 """check(): what is odd about an environment and a policy? Each question is tried, and its answer printed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

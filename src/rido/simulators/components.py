@@ -1,7 +1,5 @@
 """Components: what else is read off each transition beside the reward, such as a cost or a part of the reward."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Trajectories from sub-environments, in sequence or many side by side, of different lengths."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,36 +14,14 @@ from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, RandomPolicy, TakesBatchesError
 from rido.policies.observations import stack_alike, take
 from rido.policies.recurrent import RecurrentPolicy
-from rido.simulators.base import (
-    NO_TRAJECTORIES,
-    Batch,
-    Capabilities,
-    Found,
-    Points,
-    Request,
-    Simulator,
-)
+from rido.record.fingerprint import fingerprint
+from rido.simulators import rehearsal, repeatability
+from rido.simulators.base import NO_TRAJECTORIES, Batch, Capabilities, Found, Points, Request, Simulator
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import Position, SlotError
-from rido.simulators.rehearsal import (
-    ROWS_COPY,
-    Rehearsal,
-    can_pair,
-    instances_differ,
-    mixes_rows,
-    rehearsal_notes,
-    rehearse,
-)
-from rido.simulators.repeatability import (
-    Findings,
-    GlobalState,
-    as_batched,
-    check_seeds,
-    first_observations,
-    memory_notes,
-    remembers,
-)
+from rido.simulators.rehearsal import Rehearsal
+from rido.simulators.repeatability import as_batched, first_observations
 from rido.simulators.requests import checked
 from rido.simulators.rollout import Rollout
 from rido.simulators.sequence import SequentialRollout
@@ -66,7 +42,7 @@ class EnvironmentsSimulator(Simulator):
         self._seeded: set[int] = set()  # slots that have had a seed
         self._rollout: Rollout | SequentialRollout | None = None
         self._calling: Literal["reset", "policy", "step"] = "reset"
-        self._findings = Findings()
+        self._findings = repeatability.Findings()
         self._alone = False  # whether trajectories must run one after the other, in one environment
         self._rehearsed = 0  # transitions
         self._let_act()
@@ -109,6 +85,10 @@ class EnvironmentsSimulator(Simulator):
         """What is known so far."""
         return Found(tuple(self._notes), self._remarks(), self._rehearsed)
 
+    def fingerprint_of(self, *environment: Any) -> str:
+        """Returns a digest of the environment, the policy, and whether truncation ends episodes."""
+        return fingerprint(*environment, self.policy.fingerprint, *["end_on_truncation"] * self._envs.ends)
+
     def note(self, *notes: str) -> None:
         """Keeps reasons why the same seed may not give the same trajectories."""
         self._notes.update(dict.fromkeys(notes))
@@ -142,14 +122,14 @@ class EnvironmentsSimulator(Simulator):
         self._envs.provide(1)
         notes: list[str] = []
         if self.policy.in_sequence and isinstance(self._envs, SingleEnvironments):
-            differ, taken = instances_differ(self._envs, seeds[0])
+            differ, taken = rehearsal.instances_differ(self._envs, seeds[0])
             self._rehearsed += taken
             if differ:
                 notes.append(
                     "another instance of the environment gives another trajectory for the same seed and actions: its "
                     "constructor or its steps draw random numbers that the seed does not control"
                 )
-        self._findings = check_seeds(self._envs, self.policy, seeds, points)
+        self._findings = repeatability.check_seeds(self._envs, self.policy, seeds, points)
         return (*self._findings.notes, *notes)
 
     def remembers(self, name: str = "") -> bool:
@@ -159,9 +139,11 @@ class EnvironmentsSimulator(Simulator):
             self._memories[name] = False
             if policy.in_sequence and isinstance(policy, FunctionPolicy) and isinstance(envs, SingleEnvironments):
                 with suppress(Exception, SystemExit):  # the first trajectory fails in the same way
-                    self._memories[name] = remembers(policy, first_observations(envs, seeded=self._reseed))
+                    self._memories[name] = repeatability.remembers(
+                        policy, first_observations(envs, seeded=self._reseed)
+                    )
             if self._memories[name]:
-                self.note(*memory_notes(policy.name))
+                self.note(*repeatability.memory_notes(policy.name))
         return self._memories[name]
 
     def _try(self, seeds: Sequence[int]) -> None:
@@ -171,9 +153,9 @@ class EnvironmentsSimulator(Simulator):
 
     def rehearse(self, seeds: Sequence[int]) -> Rehearsal:
         """Tries in fresh environments what trajectories depend on; see :mod:`rido.simulators.rehearsal`."""
-        if not self._reseed or not can_pair(self._envs):
+        if not self._reseed or not rehearsal.can_pair(self._envs):
             return Rehearsal()
-        found = rehearse(self._envs, self.policy, [seeds[0], seeds[1] if len(seeds) > 1 else seeds[0] + 1])
+        found = rehearsal.rehearse(self._envs, self.policy, [seeds[0], seeds[1] if len(seeds) > 1 else seeds[0] + 1])
         self._rehearsed += found.transitions
         return found
 
@@ -185,9 +167,9 @@ class EnvironmentsSimulator(Simulator):
         with suppress(Exception, SystemExit):
             starts = first_observations(self._envs, seeded=self._reseed)
             if isinstance(policy, FunctionPolicy) and (batched := as_batched(policy, starts[0])) is not None:
-                mixes = mixes_rows(batched, [stack_alike([one]) for one in starts])
+                mixes = rehearsal.mixes_rows(batched, [stack_alike([one]) for one in starts])
                 return replace(found, batches=True, mixes=mixes), False
-            return found, remembers(policy, starts, frozen=False)
+            return found, repeatability.remembers(policy, starts, frozen=False)
         return found, False
 
     def follow(self, found: Rehearsal, request: Request) -> None:
@@ -205,11 +187,11 @@ class EnvironmentsSimulator(Simulator):
             return
         vectorised = not isinstance(self._envs, SingleEnvironments)
         if vectorised and found.kind == "copies":
-            raise ValueError(ROWS_COPY)
+            raise ValueError(rehearsal.ROWS_COPY)
         if isinstance(self._envs, SingleEnvironments):
             self._envs.renew()
             self._alone = True
-        self.note(*rehearsal_notes(found, self.policy.name, vectorised=vectorised))
+        self.note(*rehearsal.rehearsal_notes(found, self.policy.name, vectorised=vectorised))
         if found.mixes:
             self.policy.act_alone()
 
@@ -229,7 +211,7 @@ class EnvironmentsSimulator(Simulator):
         return Position(calls, self._calling, *rollout.place(slot))
 
     def _run(self, request: Request) -> Rollout | SequentialRollout:
-        before, started = GlobalState(), time.perf_counter()
+        before, started = repeatability.GlobalState(), time.perf_counter()
         rollout: Rollout | SequentialRollout | None = None
         if self.policy.in_sequence and isinstance(self._envs, SingleEnvironments):
             rollout = self._in_sequence(self._envs, request)

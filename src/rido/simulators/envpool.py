@@ -19,7 +19,6 @@ from rido.core.options import takes
 from rido.policies.base import Policy
 from rido.policies.observations import take
 from rido.policies.resolve import resolve_policy
-from rido.record.fingerprint import fingerprint
 from rido.simulators.base import Batch, Capabilities, Request, SimulationError, Simulator, narrow_seed
 from rido.simulators.environments import Environments, Slots, Step
 from rido.simulators.environments_simulator import EnvironmentsSimulator
@@ -105,7 +104,7 @@ class EnvPoolSimulator(Simulator):
         self.observation_space = envs[0].observation_space
         spaces = dict(observation_space=self.observation_space, action_space=envs[0].action_space)
         self.policy = resolve_policy(policy, **spaces, deterministic=options["deterministic"], trust=options["trust"])
-        self._remake, self._ends = reseed, ends
+        self._remake = reseed
         self.reproducible = reseed and self.policy.reproducible
         lock = threading.Lock()
         for part in envs:
@@ -136,8 +135,7 @@ class EnvPoolSimulator(Simulator):
     @property
     def fingerprint(self) -> str:
         """Digest of the environment and the policy."""
-        ends = ["end_on_truncation"] if self._ends else []
-        return fingerprint(*self._given, self.policy.fingerprint, *ends)
+        return self._halves[0].fingerprint_of(*self._given)
 
     def close(self) -> None:
         """Closes the environments."""

@@ -4,8 +4,6 @@ Half of the time of a short trajectory goes into hashing seeds, and numpy hashes
 ``SeedSequence``, runs over all seeds of a request. The generators are the same to the last bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property

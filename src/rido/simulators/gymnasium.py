@@ -1,7 +1,5 @@
 """Trajectories from Gymnasium environments, many side by side, of different lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Unpack
 
@@ -9,7 +7,6 @@ import rido.simulators.envs
 from rido.core.options import takes
 from rido.policies.base import Policies
 from rido.policies.resolve import resolve_policy
-from rido.record.fingerprint import fingerprint
 from rido.simulators.components import TransitionFunction, check_components
 from rido.simulators.environments_simulator import EnvironmentsSimulator
 from rido.simulators.identity import environment_fingerprint
@@ -74,5 +71,4 @@ class GymnasiumSimulator(EnvironmentsSimulator):
     def fingerprint(self) -> str:
         """Digest of the environment and the policy."""
         env, env_kwargs = self._given
-        ends = ["end_on_truncation"] if self._envs.ends else []
-        return fingerprint(environment_fingerprint(env), env_kwargs, self.policy.fingerprint, *ends)
+        return self.fingerprint_of(environment_fingerprint(env), env_kwargs)

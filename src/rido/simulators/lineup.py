@@ -1,7 +1,5 @@
 """Lineup: several policies in one environment, one acting in each simulator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -58,7 +58,10 @@ class PointGenerator(np.random.Generator):
         return "all" if self.drawn > self._point.size else "some" if self.drawn else "nothing"
 
     def finish(self) -> np.random.Generator:
-        """Ends the reset: returns the generator for the steps, which is the same for all points, and draws like it."""
+        """Ends the reset and returns the generator for the steps, which is the same for all points.
+
+        This one gives the same numbers from now on, if the environment kept it.
+        """
         self._finished = True
         self.bit_generator.state = self._for_steps
         return np.random.Generator(self.bit_generator)
@@ -117,7 +120,10 @@ class PointGenerator(np.random.Generator):
         return [np.random.Generator(bits) for bits in self.bit_generator.spawn(n_children)]
 
     def _drive(self, drawn: Any, inverse: Callable[..., Any], *parameters: Any) -> Any:
-        """Replaces the first of the numbers that numpy drew, by an inverse distribution function of coordinates."""
+        """Replaces the first of the numbers that numpy drew, as many as there are coordinates left.
+
+        ``inverse`` is the inverse distribution function, of coordinates and parameters.
+        """
         if self._finished:
             return drawn
         first, several = self.drawn, isinstance(drawn, np.ndarray)

@@ -18,8 +18,6 @@ in one batch, and must act as it did on each observation by itself.
 What stays unseen: what shows after more steps, and rewards that depend on the clock.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -78,7 +76,7 @@ class Play:
     over: bool = False
     state: Any = None
 
-    def same(self, other: Play) -> bool:
+    def same(self, other: "Play") -> bool:
         """Returns whether both saw and earned the same, but for rounding."""
         if len(self.rewards) != len(other.rewards) or not alike(self.rewards, other.rewards):
             return False

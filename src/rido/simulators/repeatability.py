@@ -78,7 +78,7 @@ class GlobalState:
 
 @dataclass(frozen=True)
 class Findings:
-    """What two seeds show: reasons why one does not repeat, and seconds of a reset with a seed and without one."""
+    """Why the same seed does not give the same trajectory, and the seconds of a reset with a seed and without one."""
 
     notes: tuple[str, ...] = ()
     seeded: float = 0.0

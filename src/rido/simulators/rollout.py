@@ -1,7 +1,5 @@
 """Rollout: the state of one request for trajectories while they are collected side by side."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

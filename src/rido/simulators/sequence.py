@@ -3,8 +3,6 @@
 The policy gets the very observations that the environment returned, and the environment what the policy returned.
 """
 
-from __future__ import annotations
-
 import copy
 from array import array
 from collections.abc import Callable

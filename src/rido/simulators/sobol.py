@@ -1,7 +1,5 @@
 """Sobol starts: points of scrambled Sobol sequences, one independent sequence for each replicate."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, Literal
 

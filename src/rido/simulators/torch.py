@@ -1,7 +1,5 @@
 """Batches of environments on torch tensors, such as those of Isaac Lab; needs torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol
 

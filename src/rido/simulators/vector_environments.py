@@ -16,6 +16,8 @@ from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import RefusedError, check_observation, check_result, slot_error
 from rido.simulators.wrappers import Wrappers
 
+Rows = VectorEnv[Any, Any, Any]
+
 _CHECKED_RESETS = 8
 _GENERATORS = "reset_generators"  # in the metadata of a VectorEnv: whether reset takes the option of this name
 
@@ -28,13 +30,7 @@ class VectorEnvironments(Environments):
     list with a generator for each row, from which its start and what follows are drawn, or None to go on as without.
     """
 
-    def __init__(
-        self,
-        env: VectorEnv[Any, Any, Any],
-        make: Callable[[int], VectorEnv[Any, Any, Any]] | None,
-        most: int,
-        wrappers: Wrappers,
-    ) -> None:
+    def __init__(self, env: Rows, make: Callable[[int], Rows] | None, most: int, wrappers: Wrappers) -> None:
         self._make, self.most, self._wrappers = make, most, wrappers
         self.remarks = wrappers.remarks
         wrappers.prepare(env)
@@ -49,7 +45,7 @@ class VectorEnvironments(Environments):
         self.takes_points = bool(env.metadata.get(_GENERATORS))
         self._use(env)
 
-    def _use(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def _use(self, env: Rows) -> None:
         self._env = env
         self._batch_space = batch_space(self.observation_space, env.num_envs)
         self._observations: Any = None
@@ -65,14 +61,12 @@ class VectorEnvironments(Environments):
 
     def reset(self, slots: Slots, seeds: Sequence[int | None], starts: Sequence[PointGenerator] | None = None) -> None:
         count = self._env.num_envs
-        all_seeds: Any = [None] * count
-        for slot, seed in zip(slots.tolist(), seeds, strict=True):
-            all_seeds[slot] = seed
-        generators: dict[str, Any] = {}
-        if starts is not None:
-            generators[_GENERATORS] = [None] * count
-            for slot, start in zip(slots.tolist(), starts, strict=True):
-                generators[_GENERATORS][slot] = start
+
+        def by_row(given: Sequence[Any]) -> Any:
+            known = dict(zip(slots.tolist(), given, strict=True))
+            return [known.get(row) for row in range(count)]
+
+        generators = {} if starts is None else {_GENERATORS: by_row(starts)}
         mask = self._ended if self._observations is not None else np.ones(count, dtype=np.bool_)
         mask[slots] = True
         others = np.flatnonzero(~mask if self._unchecked else mask[:0])
@@ -80,7 +74,7 @@ class VectorEnvironments(Environments):
         self.calls, self.slot = self.calls + 1, int(slots[0])
         try:
             # A new dictionary each time: Gymnasium removes the mask from it.
-            result = self._env.reset(seed=all_seeds, options={"reset_mask": mask.copy(), **generators})
+            result = self._env.reset(seed=by_row(seeds), options={"reset_mask": mask.copy(), **generators})
             self._observations, _ = check_result("reset", result)
             check_observation("reset", self._observations, self._batch_space)
             if others.size:

@@ -95,8 +95,16 @@ class Wrappers:
     def prepare(self, env: Any) -> None:
         """Lifts the time limits of an environment and freezes its statistics, or raises where that cannot be done."""
         here, remote = list(layers(env)), _remote_layers(env)
-        for layer in [*here, *remote]:
+        for place, layer in enumerate([*here, *remote]):
             _refuse(layer)
+            if isinstance(layer, _OBSERVATION_STATISTICS) and layer.update_running_mean:
+                if place >= len(here):
+                    raise ValueError(
+                        f"env must have constant statistics, got {type(layer).__name__} in other processes: set "
+                        "update_running_mean = False in the function that makes it"
+                    )
+                self._set(layer, "update_running_mean", False)
+                self.remarks[f"the statistics of {type(layer).__name__} were frozen"] = None
         for part in next((layer.envs for layer in here if isinstance(layer, SyncVectorEnv)), [env]):
             if self._statistics is None:
                 self._statistics = statistics(part)
@@ -104,16 +112,6 @@ class Wrappers:
                 raise ValueError(
                     "env must have the same statistics everywhere, got NormalizeObservation with others in each "
                     "environment: load those of training into all of them"
-                )
-        for layer in here:
-            if isinstance(layer, _OBSERVATION_STATISTICS) and layer.update_running_mean:
-                self._set(layer, "update_running_mean", False)
-                self.remarks[f"the statistics of {type(layer).__name__} were frozen"] = None
-        for layer in remote:
-            if isinstance(layer, _OBSERVATION_STATISTICS) and layer.update_running_mean:
-                raise ValueError(
-                    f"env must have constant statistics, got {type(layer).__name__} in other processes: set "
-                    "update_running_mean = False in the function that makes it"
                 )
         limit = _limit([*here, *remote])
         if limit is None or limit >= self._horizon or self.ends:

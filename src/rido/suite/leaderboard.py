@@ -111,10 +111,6 @@ class Leaderboard:
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
-    def ranked(self) -> Leaderboard:
-        """Returns the same with the policies in the order of their scores."""
-        return replace(self, ranking=tuple(sorted(self.ranking, key=lambda name: -self.scores[name].value)))
-
     def value(self, name: str, task: str) -> Estimate:
         """Returns the estimated return of a policy in a task."""
         checks.choice("name", name, self.ranking)

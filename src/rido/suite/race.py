@@ -137,7 +137,8 @@ class SuiteRace:
 
     def result(self) -> Leaderboard:
         """Returns what is known so far."""
-        return self._board().ranked()
+        board = self._board()
+        return replace(board, ranking=tuple(sorted(self.names, key=lambda name: -board.scores[name].value)))
 
     def _board(self) -> Leaderboard:
         return Leaderboard(

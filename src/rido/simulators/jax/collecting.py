@@ -6,8 +6,6 @@ policies run side by side. Programs are compiled for a fixed number of lanes: wh
 the others get theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ They follow from the budget and from the type of device, never from what a polic
 same request gives the same bits, and the next policy of the same shape compiles nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,7 +57,7 @@ class Device:
         return min(max(self.width // _SLOTS_PER_GROUP, _GROUPS[0]), _GROUPS[1])
 
     @staticmethod
-    def default(num_envs: int | None) -> Device:
+    def default(num_envs: int | None) -> "Device":
         """Returns what suits JAX's default device, with at most ``num_envs`` slots."""
         on_cpu = jax.default_backend() == "cpu"
         most = _CPU_WIDTH if on_cpu else _GPU_WIDTH
@@ -69,14 +67,14 @@ class Device:
         wide = min(_GPU_IN_TIME_OF_ONE, width)
         return Device(width, (_GPU_LATENCY, _HEAVY_LATENCY), in_time_of_one=wide, lanes=_GPU_LANES)
 
-    def in_lanes(self, lanes: int) -> Device:
+    def in_lanes(self, lanes: int) -> "Device":
         """Returns what suits each of several lanes, which share the device."""
         light, heavy = (max(1, latency // lanes) for latency in self.latency)
         shared = replace(self, width=max(1, self.width // lanes), latency=(light, heavy))
         return shared if lanes == 1 else replace(shared, narrowing=_LANE_NARROWING, spacing=_LANE_SPACING)
 
     def ladder(self, size: int, trajectories: int = 0) -> tuple[int, ...]:
-        """Returns the numbers of slots of an evaluation that pays for so many full-length trajectories, descending.
+        """Returns the numbers of slots of an evaluation that pays for this many full-length trajectories, descending.
 
         ``size`` is that of a slot, in bytes.
 

@@ -1,7 +1,5 @@
 """Policies and critics as functions whose arrays are arguments of the compiled programs."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Hashable

@@ -68,7 +68,7 @@ def tiles(planned: Counts, trajectories: int) -> Iterator[tuple[int, int, int]]:
     """Yields the trajectories that are summed in one go: the first, the longest length, and their number.
 
     Lengths and numbers are a few only, for programs are compiled for them. There may be more than are planned. A tile
-    has about so many ``trajectories``, fewer where they are long.
+    has about this many ``trajectories``, fewer where they are long.
 
     Example:
         >>> list(tiles(np.array([5000, 3000, 0]), 2000))

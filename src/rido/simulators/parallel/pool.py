@@ -16,15 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rido.core import checks
-from rido.simulators.base import (
-    Batch,
-    Capabilities,
-    Found,
-    Request,
-    SimulationError,
-    Simulator,
-    close,
-)
+from rido.simulators.base import Batch, Capabilities, Found, Request, SimulationError, Simulator, close
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.options import SimulatorOptions
 from rido.simulators.parallel import sources

@@ -1,7 +1,5 @@
 """A :class:`GymnasiumSimulator` as bytes, from which another process or machine makes the same one."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

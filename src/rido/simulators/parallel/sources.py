@@ -4,8 +4,6 @@ A worker may be on another machine, or start after a module was edited; its traj
 environment or policy, and nobody would see it in the numbers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import pickletools
 import sys
