@@ -58,7 +58,7 @@ def compare_results(
     if isinstance(files, (str, Path)):
         raise ValueError(f"files must be a list of at least 2 files, got {str(files)!r}")
     if isinstance(files, Mapping):
-        named: Mapping[str, Any] = files
+        named: Mapping[str, Any] = {checks.text("files", name): given for name, given in files.items()}
     else:
         listed = checks.instance("files", files, list, tuple)
         named = named_policies([Path(checks.path("files", file)) for file in listed])
