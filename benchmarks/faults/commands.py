@@ -249,10 +249,11 @@ def problems(words: list[str]) -> tuple[int | None, list[str]]:
         found.append("more than one line on standard error")
     if done == (result.stderr.strip() != ""):
         found.append("an error without a line, or a line without an error")
-    if "--json" in words:
+    if "--json" in words and words[words.index("--json") - 1] != "--output":  # whose value it is then
         try:
             content = json.loads(result.stdout)
-            if not done and result.stderr != f"rido: {content['error']}\n":
+            said = content.get("error", "").encode("utf-8", "backslashreplace").decode()
+            if not done and result.stderr != f"rido: {said}\n":
                 found.append("a JSON error that is not the line")
         except (ValueError, KeyError):
             found.append("output that is not one JSON object")

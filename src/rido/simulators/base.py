@@ -16,6 +16,9 @@ from rido.core.trajectories import Trajectories
 NARROW_BITS = 31
 """Bits of a seed that every back end takes: EnvPool's are non-negative int32."""
 
+WIDE = 1 << 62
+"""A seed for first resets. Where it is too wide, the reset fails, which some environments survive only while fresh."""
+
 Points = NDArray[np.float64] | None
 """A row of numbers in [0, 1) for each trajectory, which decide where it starts; None if its seed does."""
 

@@ -12,7 +12,7 @@ from gymnasium.wrappers import PassiveEnvChecker
 from numpy.typing import NDArray
 
 from rido.policies.observations import has_rows, stack_alike
-from rido.simulators.base import narrow_seed
+from rido.simulators.base import WIDE, narrow_seed
 from rido.simulators.components import ComponentReader, TransitionFunction
 from rido.simulators.points import PointGenerator, replaced_np_random
 from rido.simulators.protocol import SlotError, check_observation, check_result, slot_error
@@ -227,7 +227,7 @@ class SingleEnvironments(Environments):
         return stack_alike([self._batch[slot] for slot in slots.tolist()])
 
     def _try_step(self, action: Any) -> tuple[Any, ...]:
-        before, _ = copy.deepcopy(check_result("reset", self._reset(self._envs[0], 0)))
+        before, _ = copy.deepcopy(check_result("reset", self._reset(self._envs[0], WIDE)))
         after, reward, _, _, info = check_result("step", self._envs[0].step(action))
         return before, action, reward, after, info
 
