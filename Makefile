@@ -4,7 +4,7 @@ BIN = .venv/bin
 # Tests start hundreds of processes that import torch, JAX or Ray, which takes twice as long where no bytecode is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test tests smoke lint packages chromium wheel docs benchmarks clean
+.PHONY: test tests seconds smoke lint packages chromium wheel docs benchmarks clean
 
 # The type checker, which takes one core for half a minute, runs beside the tests.
 test: .venv/ready
@@ -13,6 +13,10 @@ test: .venv/ready
 # Three processes on two cores, because some tests wait. Tests that share a costly fixture stay together, see tests/conftest.py.
 tests: .venv/ready
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20 --listed-skips
+
+# What each slow file takes, by which tests are ordered.
+seconds: .venv/ready
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --keep-seconds
 
 # A first answer in less than a minute: the core needs no extras, so these tests run without torch, JAX, Ray or MuJoCo.
 SMOKE = $(addprefix tests/core/test_,allocation.py schedule.py trajectories.py moments.py estimate.py guarantee.py) \

@@ -133,7 +133,7 @@ GROUPS = {
             f"{BASE} gymnasium[box2d,classic-control,toy-text]==1.4.0 mujoco==4.0.0 ale-py==0.12.1 minigrid==3.2.0 "
             "highway-env==1.12.1 mo-gymnasium==1.3.2 flappy-bird-gymnasium==0.4.0 gym-simplegrid==1.1.0 "
             "buffalo-gym==0.4.0 gym-classics==1.0.0 gym-anytrading==2.0.0 popgym==1.0.7 mobile-env==2.1.0 "
-            "gym-anm==2.0.1 nasim==0.12.0 bluesky-gym==0.2.0",
+            "gym-anm==2.0.1 nasim==0.12.0 bluesky-gym==0.2.0 imageio",
         ),
         (
             GYMNASIUM,
@@ -256,7 +256,7 @@ GROUPS = {
         ),
     ),
     "meta": Group(
-        (f"{BASE} metaworld==3.0.0 mujoco==3.4.0",),
+        (f"{BASE} metaworld==3.0.0 mujoco==3.4.0 packaging imageio",),
         (
             Package(
                 "Meta-World",

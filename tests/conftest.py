@@ -1,5 +1,7 @@
+import json
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,22 +17,7 @@ settings.register_profile("rido", deadline=None, derandomize=True)
 settings.load_profile("rido")
 
 
-_LONGEST = (
-    "test_ray",  # waits most of its time
-    "test_reproduce",
-    "test_docs",
-    "test_critics",
-    "test_simulator",
-    "test_faults",
-    "test_evaluation",
-    "test_together",
-    "test_evaluate",
-    "test_processes",
-    "test_benchmark",
-    "test_sobol",
-    "test_runfile",
-)
-
+_SECONDS = Path(__file__).with_name("seconds.json")  # that slow files take; `make seconds` writes it
 
 # What --listed-skips, which `make test` gives, allows to be skipped; any other test that is skipped is run nowhere.
 _SKIPS = {
@@ -42,6 +29,7 @@ _SKIPS = {
 
 def pytest_addoption(parser):
     parser.addoption("--listed-skips", action="store_true", help="fail where a skip is not on the list in conftest.py")
+    parser.addoption("--keep-seconds", action="store_true", help="write what slow files took, which then begin first")
 
 
 def pytest_sessionfinish(session):
@@ -54,10 +42,21 @@ def pytest_sessionfinish(session):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.getoption("keep_seconds"):
+        return
+    seconds = Counter()
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        if hasattr(report, "duration"):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    slow = {name: round(taken) for name, taken in seconds.most_common() if taken >= 5}
+    _SECONDS.write_text(json.dumps(slow, indent=1) + "\n")
+
+
 def pytest_collection_modifyitems(items):
-    """Begins with the files that take longest, so that all processes of ``--dist loadfile`` end together."""
-    rank = {name: place for place, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path.stem, len(_LONGEST)))
+    """Begins with the files that took longest, so that all processes of ``--dist loadfile`` end together."""
+    seconds = json.loads(_SECONDS.read_text())
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
 
 
 @pytest.fixture(scope="session")

@@ -109,7 +109,7 @@ def make_files(folder: Path) -> dict[str, list[str]]:
     task = '[tasks.a]\nenv = "Pendulum-v1"\ngamma = 0.9\nhorizon = 5\n'
     policies = '[policies]\na = "random"\nb = "rido:pendulum"\n'
     suites = {
-        "good": "budget = 100\n" + task + policies,
+        "good": "budget = 100\nseed = 0\n" + task + policies,
         "no-budget": task + policies,
         "no-task": "budget = 9\n" + policies,
     }
@@ -160,7 +160,6 @@ def command(random: Random, files: dict[str, list[str]], folder: Path) -> list[s
         words += options(
             0.1,
             run=[str(folder / f"{random.randrange(20)}.rido"), file("runs"), "/", "/proc/x", "a\0b"],
-            seed=SEEDS,
             until=NUMBERS,
             time_budget=SECONDS,
             num_envs=COUNTS,
@@ -223,6 +222,8 @@ def command(random: Random, files: dict[str, list[str]], folder: Path) -> list[s
     else:
         words = random.choices([*ENVS, *POLICIES, "--json", "-", "--", "--help=", "evaluate", "--budget"], k=4)
         return words if kind == "junk" else ["envs", *flags("--all", "--json"), *words[: random.randrange(2)]]
+    if kind in ("evaluate", "study") or (kind == "compare" and "--budget" in words):
+        words += ["--seed", pick(SEEDS)]
     words = [kind, *words, *flags("--json", "--json")]
     if random.random() < 0.05:
         del words[random.randrange(len(words))]
@@ -248,10 +249,11 @@ def problems(words: list[str]) -> tuple[int | None, list[str]]:
         found.append("more than one line on standard error")
     if done == (result.stderr.strip() != ""):
         found.append("an error without a line, or a line without an error")
-    if "--json" in words:
+    if "--json" in words and words[words.index("--json") - 1] != "--output":  # whose value it is then
         try:
             content = json.loads(result.stdout)
-            if not done and result.stderr != f"rido: {content['error']}\n":
+            said = content.get("error", "").encode("utf-8", "backslashreplace").decode()
+            if not done and result.stderr != f"rido: {said}\n":
                 found.append("a JSON error that is not the line")
         except (ValueError, KeyError):
             found.append("output that is not one JSON object")

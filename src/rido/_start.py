@@ -1,4 +1,4 @@
-"""Imported first: where modules come from, and what an interrupt does, while ``rido`` starts as a command."""
+"""Imported first: where modules come from, and what interrupts and closed streams do, while ``rido`` starts."""
 
 import os
 import signal
@@ -25,3 +25,7 @@ if _AS_MODULE or os.path.basename(sys.argv[0] if sys.argv else "").removesuffix(
     for _name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if (_number := getattr(signal, _name, None)) and signal.getsignal(_number) is not signal.SIG_IGN:
             signal.signal(_number, stop)
+    for _number, _name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, _name) is None:  # it is closed: the next file that is opened would take its place
+            os.dup2(os.open(os.devnull, os.O_RDWR), _number)
+            setattr(sys, _name, open(_number, "w" if _number else "r", closefd=False))  # noqa: SIM115

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shlex
 import signal
 import subprocess
 import sys
@@ -138,6 +139,19 @@ def test_a_reader_that_goes_away_ends_the_command_silently(tmp_path):
         words = ["plan", "--budget", "200000", "--horizon", "20000", "--gamma", "0.9999", "--json"]
         done = subprocess.run(command(*words), stdout=closed, stderr=subprocess.PIPE, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("more", ["", " --json"])
+def test_closed_streams_are_empty_ones(tmp_path, closed, more):
+    words = ["evaluate", "rido/LQG-v0", "--policy", "random", "--run", "a.rido", *SHORT]
+    done = subprocess.run(
+        f"{shlex.join(command(*words))}{more} {closed}", shell=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0 and "rido:" not in done.stderr
+    assert ("random in rido/LQG-v0" in done.stdout or '"value"' in done.stdout) == (" >&-" not in f" {closed}")
+    assert run(tmp_path, *words).returncode == 0  # nothing was written into the run file
 
 
 IMPORTING = """

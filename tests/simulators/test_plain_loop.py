@@ -537,3 +537,27 @@ def test_the_number_of_environments_and_workers_does_not_change_a_result():
         for more in (dict(num_envs=1), dict(num_envs=16), dict(workers=2))
     ]
     assert len({(result.value, result.standard_error) for result in results}) == 1
+
+
+class Server(Point):
+    """Takes narrow seeds only, and a reset that fails leaves it without a connection that later ones close."""
+
+    connected = None
+
+    def reset(self, *, seed=None, options=None):
+        if self.connected is False:
+            raise RuntimeError("not connected to the server")
+        if self.connected:
+            self.connected = False
+        if seed is not None and seed >= 2**32:
+            raise ValueError("seed must be between 0 and 2**32 - 1")
+        self.connected = True
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize("components", [None, lambda o, a, r, n, info: {"a": 1.0}])
+def test_a_wide_seed_is_tried_while_the_environment_is_fresh(components):
+    result = rido.evaluate(
+        Server, lambda o: -o, gamma=0.9, horizon=5, budget=100, seed=0, components=components, progress=False
+    )
+    assert result.reproducible and result.transitions == 100

@@ -23,7 +23,7 @@ from rido.record.database import RunFileError
 from rido.record.header import ComparisonHeader, Piece
 from rido.record.runfile import RunFile
 from rido.simulators import factory
-from rido.simulators.base import refuse_components, refuse_memory
+from rido.simulators.base import refuse_side_by_side
 from rido.simulators.lineup import Lineup
 from rido.simulators.options import Options
 from rido.simulators.sobol import check_seeds, refuse_without_points
@@ -128,8 +128,7 @@ def _open_sources(race: Race, lineup: Lineup, entropy: int, record: RunFile | No
     for name in race.names:
         running = lineup.simulator(name)
         able = running.capabilities
-        refuse_components(running, "a comparison of policies")
-        refuse_memory(running, name)
+        refuse_side_by_side(running, name, "a comparison of policies")
         notes = []
         if fresh:  # a run that resumes has noted it
             if able.policy is not None and not able.policy.reproducible:

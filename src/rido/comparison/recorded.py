@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rido.comparison.comparison import Comparison, Exit
 from rido.comparison.tables import RecordedReturns, read_returns
 from rido.core import checks
+from rido.core.allocation import Array
 from rido.core.estimate import Estimate, sum_of
 from rido.core.proportions import Rate, RateDifference, TwoValuedEstimate
 from rido.core.reward_moments import RewardMoments
@@ -22,8 +22,6 @@ from rido.policies.files import named_policies
 from rido.strategies.diagnostics import interval_warnings
 
 _LEAST_SHARED = 0.5  # share of the seeds of the shorter file that both must have for a paired comparison
-
-Array = NDArray[np.float64]
 
 
 @checks.checked()
@@ -58,7 +56,7 @@ def compare_results(
     if isinstance(files, (str, Path)):
         raise ValueError(f"files must be a list of at least 2 files, got {str(files)!r}")
     if isinstance(files, Mapping):
-        named: Mapping[str, Any] = files
+        named: Mapping[str, Any] = {checks.text("files", name): given for name, given in files.items()}
     else:
         listed = checks.instance("files", files, list, tuple)
         named = named_policies([Path(checks.path("files", file)) for file in listed])

@@ -124,7 +124,7 @@ name_or_function: Callable[[str, Any], Any] = _rule(
 )
 path: Callable[[str, Any], Any] = _rule(
     "a path",
-    lambda value: value if (name := os.fspath(value)).splitlines() in ([], [name]) and "\0" not in name else None,
+    lambda value: value if b"\0" not in os.fsencode(name := os.fspath(value)) and "\n" not in name else None,
 )
 
 

@@ -85,7 +85,9 @@ class EvaluateOptions(Options, total=False):
     budget: Annotated[int | None, Option(None, SPEND)]
     time_budget: Annotated[float | None, Option(None, SPEND)]
     until: Annotated[float | None, Option(None, SPEND)]
-    max_resets: Annotated[int | None, Option(None, SPEND, rule=partial(checks.integer, least=2))]
+    max_resets: Annotated[
+        int | None, Option(None, SPEND, rule=partial(checks.integer, least=2, most=checks.MOST_TRANSITIONS))
+    ]
     reset_cost: Annotated[float, Option(0.0, SPEND)]
     strategy: Annotated[
         StrategyName | Strategy | Callable[..., Strategy],

@@ -309,7 +309,14 @@ class RandomPolicy(Policy):
     def __call__(self, observations: Any, generators: Generators) -> NDArray[Any]:
         if self._bounded:
             return self._scaled(draw("random", generators, self._low.size))
-        return self._as_actions(self._unbounded(generators))
+        below, above = np.isfinite(self._low), np.isfinite(self._high)
+        size = self._low.size
+        normal = draw("standard_normal", generators, size)
+        exponential = draw("standard_exponential", generators, size)
+        low, high = np.where(below, self._low, 0.0), np.where(above, self._high, 0.0)
+        uniform = low + (high - low) * draw("random", generators, size)
+        drawn = [uniform, low + exponential, high - exponential]
+        return self._as_actions(np.select([below & above, below, above], drawn, default=normal))
 
     def _scaled(self, uniforms: NDArray[np.float64]) -> NDArray[Any]:
         return self._as_actions(self._low + (self._high - self._low) * uniforms)
@@ -317,17 +324,6 @@ class RandomPolicy(Policy):
     def _as_actions(self, numbers: NDArray[np.float64]) -> NDArray[Any]:
         numbers = np.floor(numbers) if self._integer else numbers
         return numbers.astype(self._dtype).reshape(-1, *self._shape)
-
-    def _unbounded(self, generators: Generators) -> NDArray[np.float64]:
-        below, above = np.isfinite(self._low), np.isfinite(self._high)
-        size = self._low.size
-        normal = draw("standard_normal", generators, size)
-        exponential = draw("standard_exponential", generators, size)
-        low, high = np.where(below, self._low, 0.0), np.where(above, self._high, 0.0)
-        uniform = low + (high - low) * draw("random", generators, size)
-        return np.select(
-            [below & above, below, above], [uniform, low + exponential, high - exponential], default=normal
-        )
 
 
 def function_name(function: Callable[..., Any]) -> str:

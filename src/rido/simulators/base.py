@@ -16,6 +16,9 @@ from rido.core.trajectories import Trajectories
 NARROW_BITS = 31
 """Bits of a seed that every back end takes: EnvPool's are non-negative int32."""
 
+WIDE = 1 << 62
+"""A seed for first resets. Where it is too wide, the reset fails, which some environments survive only while fresh."""
+
 Points = NDArray[np.float64] | None
 """A row of numbers in [0, 1) for each trajectory, which decide where it starts; None if its seed does."""
 
@@ -128,8 +131,8 @@ class Summarised:
         return Summarised(self.rewards + other.rewards, self.signal + other.signal, starts)
 
 
-def no_policy(name: str = "") -> Any:
-    """Returns None: nothing is known of this policy."""
+def _no_policy(name: str = "") -> Any:
+    return None
 
 
 @dataclass(frozen=True)
@@ -171,8 +174,8 @@ class Capabilities:
     jax_critics: bool = False
     environment: str | None = None
     policies: Mapping[str, Any] = field(default_factory=dict)
-    load_policy: Callable[..., Any] = no_policy
-    remembers: Callable[..., bool] = no_policy
+    load_policy: Callable[..., Any] = _no_policy
+    remembers: Callable[..., bool] = _no_policy
     components: tuple[str, ...] = ()
     engine: str = ""
     found: Found = Found()
@@ -260,21 +263,17 @@ def as_simulator(given: Any) -> Simulator:
     return given if isinstance(given, Simulator) else _Simple(given)
 
 
-def refuse_components(simulator: Simulator, what: str) -> None:
-    """Raises if the rewards of a simulator have components, which only evaluate() takes."""
+def refuse_side_by_side(simulator: Simulator, policy: str, what: str) -> None:
+    """Raises if only evaluate() takes what a simulator collects: components, or a memory that nothing clears."""
     if len(components := simulator.capabilities.components) > 1:
         raise ValueError(
             f"{what} takes rewards that are numbers, got rewards with the components {', '.join(components)}: wrap the "
             "environment so that its reward is one of them, or evaluate() each policy"
         )
-
-
-def refuse_memory(simulator: Simulator, name: str) -> None:
-    """Raises if a policy has a memory that nothing clears, where trajectories will be cut."""
     if simulator.capabilities.remembers():
         raise ValueError(
-            f"{name} must have a method reset(), for it remembers earlier calls, and its trajectories are cut: nothing "
-            "else clears its memory where one begins"
+            f"{policy} must have a method reset(), for it remembers earlier calls, and its trajectories are cut: "
+            "nothing else clears its memory where one begins"
         )
 
 

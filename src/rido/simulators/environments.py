@@ -12,12 +12,13 @@ from gymnasium.wrappers import PassiveEnvChecker
 from numpy.typing import NDArray
 
 from rido.policies.observations import has_rows, stack_alike
-from rido.simulators.base import narrow_seed
+from rido.simulators.base import WIDE, narrow_seed
 from rido.simulators.components import ComponentReader, TransitionFunction
 from rido.simulators.points import PointGenerator, replaced_np_random
 from rido.simulators.protocol import SlotError, check_observation, check_result, slot_error
 from rido.simulators.wrappers import Wrappers, layers
 
+Env = gym.Env[Any, Any]
 Slots = NDArray[np.intp]
 Step = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
 
@@ -113,15 +114,9 @@ class SingleEnvironments(Environments):
 
     takes_points = True
 
-    def __init__(
-        self,
-        envs: list[gym.Env[Any, Any]],
-        make: Callable[[], gym.Env[Any, Any]] | None,
-        most: int,
-        wrappers: Wrappers,
-    ) -> None:
+    def __init__(self, envs: list[Env], make: Callable[[], Env] | None, most: int, wrappers: Wrappers) -> None:
         self._envs, self._make, self.most, self._wrappers = envs, make, most, wrappers
-        self._retired: list[gym.Env[Any, Any]] = []  # not used any more
+        self._retired: list[Env] = []  # not used any more
         self.remarks = wrappers.remarks
         for env in envs:
             wrappers.prepare(env)
@@ -181,7 +176,7 @@ class SingleEnvironments(Environments):
                 raise slot_error(slot, "reset", error) from error
 
     @property
-    def first(self) -> gym.Env[Any, Any]:
+    def first(self) -> Env:
         """The environment of slot 0."""
         return self._envs[0]
 
@@ -207,7 +202,7 @@ class SingleEnvironments(Environments):
         with replaced_np_random(env.unwrapped, start):
             return check_result("reset", self._reset(env, seed))[0]
 
-    def _reset(self, env: gym.Env[Any, Any], seed: int | None) -> tuple[Any, Any]:
+    def _reset(self, env: Env, seed: int | None) -> tuple[Any, Any]:
         """Resets with the whole seed, or with 31 bits if the very first reset shows that the environment takes no more.
 
         Gymnasium's own generator takes any seed; ``numpy.random.seed``, which some environments call, takes 32 bits.
@@ -232,7 +227,7 @@ class SingleEnvironments(Environments):
         return stack_alike([self._batch[slot] for slot in slots.tolist()])
 
     def _try_step(self, action: Any) -> tuple[Any, ...]:
-        before, _ = copy.deepcopy(check_result("reset", self._reset(self._envs[0], 0)))
+        before, _ = copy.deepcopy(check_result("reset", self._reset(self._envs[0], WIDE)))
         after, reward, _, _, info = check_result("step", self._envs[0].step(action))
         return before, action, reward, after, info
 

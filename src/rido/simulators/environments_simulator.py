@@ -331,7 +331,9 @@ class EnvironmentsSimulator(Simulator):
             generators = rollout.generators(self.policy.draws)
             if not isinstance(self.policy, RecurrentPolicy):
                 return self.policy(observations, generators)
-            actions, rollout.states = self.policy.step(observations, rollout.states, generators)
+            rows = rollout.rows(rollout.busy)
+            actions, states = self.policy.step(observations, list(map(rollout.states.get, rows)), generators)
+            rollout.states = dict(zip(rows, states, strict=True))
             return actions
         except (Exception, SystemExit) as error:
             raise SlotError(int(rollout.busy[0]), f"the policy raised {error!r}") from error

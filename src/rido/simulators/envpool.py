@@ -95,7 +95,7 @@ class EnvPoolSimulator(Simulator):
         parts = 1 if min(self.num_envs, threads) == 1 else 2
         most, threads = -(-self.num_envs // parts), -(-threads // parts)
         arguments, remarks = self._given[1], []
-        if not ends and self._lifts(limit := _limit(spec)):
+        if not ends and self._lifts(limit := int(spec.config.max_episode_steps)):
             # One step more than the horizon: where both come at once, EnvPool reports a termination as a time limit.
             arguments = {**arguments, "max_episode_steps": self._horizon + 1}
             remarks = [lifted(limit, self._horizon)] if limit < self._horizon else []
@@ -252,12 +252,8 @@ class _EnvPoolEnvironments(Environments):
 
 def time_limit(env: str, env_kwargs: Mapping[str, Any]) -> int | None:
     """Returns the number of steps after which EnvPool cuts an environment's episodes, if that is known."""
-    limit = _limit(_find_spec(env, dict(env_kwargs)))
+    limit = int(_find_spec(env, dict(env_kwargs)).config.max_episode_steps)
     return None if limit in _NO_LIMIT else limit
-
-
-def _limit(spec: Any) -> int:
-    return int(spec.config.max_episode_steps)
 
 
 def _find_spec(env: str, arguments: dict[str, Any]) -> Any:

@@ -13,6 +13,9 @@ from rido.simulators.options import SimulatorName
 EnvironmentKind = Literal["id", "jax", "gymnax", "brax", "gymnasium", "other"]
 """An id, an environment in JAX or Gymnasium (a VectorEnv included), or something else, such as a function."""
 
+Named = str | Callable[..., Simulator] | None
+"""A simulator as the user names it: by its name, or by a function that makes it; None where that is left open."""
+
 _CLASSES = {
     "gymnasium": "rido.simulators.gymnasium:GymnasiumSimulator",
     "workers": "rido.simulators.parallel.processes:WorkerSimulator",
@@ -44,12 +47,7 @@ def horizon_for(gamma: float, tolerance: float = 1e-3) -> int:
 
 
 def resolve_horizon(
-    env: Any,
-    horizon: int | None,
-    gamma: float,
-    *,
-    env_kwargs: Mapping[str, Any] | None = None,
-    simulator: str | Callable[..., Simulator] | None = None,
+    env: Any, horizon: int | None, gamma: float, *, env_kwargs: Mapping[str, Any] | None = None, simulator: Named = None
 ) -> int:
     """Returns the horizon if given, else the environment's time limit or the horizon for gamma, whichever is less.
 
@@ -90,9 +88,7 @@ def _time_limit(env: Any, env_kwargs: Mapping[str, Any], simulator: Any) -> int 
     return limit
 
 
-def check_simulator(
-    simulator: str | Callable[..., Simulator] | None, workers: int, step_timeout: float | None
-) -> str | Callable[..., Simulator]:
+def check_simulator(simulator: Named, workers: int, step_timeout: float | None) -> str | Callable[..., Simulator]:
     """Returns what is to collect if these go together; if none is named, the one for this number of workers."""
     if simulator is None:
         return "gymnasium" if workers == 1 and step_timeout is None else "workers"
@@ -109,9 +105,7 @@ def check_simulator(
     return simulator
 
 
-def simulator_kind(
-    simulator: str | Callable[..., Simulator] | None, workers: int, step_timeout: float | None = None
-) -> Callable[..., Simulator]:
+def simulator_kind(simulator: Named, workers: int, step_timeout: float | None = None) -> Callable[..., Simulator]:
     """Returns what makes a simulator of an environment and a policy; see :func:`check_simulator`."""
     simulator = check_simulator(simulator, workers, step_timeout)
     settings: dict[str, Any] = {} if step_timeout is None else {"timeout": step_timeout}
@@ -131,7 +125,7 @@ def _make(simulator: Callable[..., Simulator], env: Any, policy: Any, **settings
     return as_simulator(made)
 
 
-def runs_gymnasium(simulator: str | Callable[..., Simulator] | None) -> bool:
+def runs_gymnasium(simulator: Named) -> bool:
     """Returns whether the named simulator, or what a function makes, runs Gymnasium's environments by itself."""
     if simulator is None or isinstance(simulator, str):
         return simulator in (None, "gymnasium", "workers", "ray")

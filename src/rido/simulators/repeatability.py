@@ -31,7 +31,7 @@ from rido.policies.actions import one_action
 from rido.policies.base import Policy
 from rido.policies.functions import FunctionPolicy, TakesBatchesError
 from rido.policies.observations import alike, stack_alike, take
-from rido.simulators.base import Points
+from rido.simulators.base import WIDE, Points
 from rido.simulators.environments import Environments, SingleEnvironments
 from rido.simulators.points import PointGenerator
 
@@ -244,7 +244,7 @@ def _freeze(root: Any) -> Callable[[], None]:
 
 def first_observations(envs: SingleEnvironments, *, seeded: bool = True) -> list[Any]:
     """Returns some observations that differ: of resets, or samples of the space where those must not be seeded."""
-    found = [copy.deepcopy(envs.begin(seed, None)) for seed in range(_STARTS if seeded else 0)]
+    found = [copy.deepcopy(envs.begin(seed, None)) for seed in range(WIDE, WIDE + _STARTS * seeded)]
     if not found or alike(found[0], found[1]):
         space = copy.deepcopy(envs.observation_space)
         space.seed(1)

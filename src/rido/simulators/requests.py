@@ -23,7 +23,7 @@ def checked(request: Request, horizon: int, *, takes_points: bool) -> Request:
         lengths = checks.counts("lengths", lengths)
         if not 1 <= lengths.min() <= lengths.max() <= horizon:
             raise ValueError(f"lengths must be from 1 to the horizon {horizon}, got {lengths.min()} to {lengths.max()}")
-        known = seeds if isinstance(seeds, (Sequence, np.ndarray)) and np.ndim(seeds) == 1 else ()
+        known = seeds if isinstance(seeds, Sequence) or (isinstance(seeds, np.ndarray) and seeds.ndim == 1) else ()
         if len(known) != lengths.size or not all(isinstance(seed, (int, np.integer)) for seed in known):
             raise ValueError(
                 f"seeds must be an integer for each of {lengths.size} trajectories, got {checks.shown(seeds)}"

@@ -33,7 +33,7 @@ class Rollout:
         self._trajectory = np.zeros(slots, dtype=np.intp)
         self._is_busy = np.zeros(slots, dtype=np.bool_)
         self._generators: dict[int, np.random.Generator] = {}
-        self._states: dict[int, Any] = {}  # by trajectory
+        self.states: dict[int, Any] = {}  # of a recurrent policy, by trajectory
         self._actors: dict[int, Actor] = {}
         self._observed: list[tuple[Slots, NDArray[np.int64], Any]] = []  # rows, steps taken, batch
         self._acted: list[tuple[Slots, NDArray[np.int64], NDArray[Any]]] = []
@@ -103,15 +103,6 @@ class Rollout:
         for row in self.rows(self.new):
             self._generators[row] = np.random.default_rng([int(self._seeds[row]), 1])
         return [self._generators[row] for row in self._rows.tolist()]
-
-    @property
-    def states(self) -> list[Any]:
-        """States of a recurrent policy, one for each running trajectory; None where it begins."""
-        return [self._states.get(row) for row in self._rows.tolist()]
-
-    @states.setter
-    def states(self, states: list[Any]) -> None:
-        self._states = dict(zip(self._rows.tolist(), states, strict=True))
 
     def actors(self, policy: Policy) -> list[Actor]:
         """Returns what acts in each running trajectory, of a policy that acts on one observation."""

@@ -16,6 +16,8 @@ from rido.simulators.points import PointGenerator
 from rido.simulators.protocol import RefusedError, check_observation, check_result, slot_error
 from rido.simulators.wrappers import Wrappers
 
+Rows = VectorEnv[Any, Any, Any]
+
 _CHECKED_RESETS = 8
 _GENERATORS = "reset_generators"  # in the metadata of a VectorEnv: whether reset takes the option of this name
 
@@ -28,13 +30,7 @@ class VectorEnvironments(Environments):
     list with a generator for each row, from which its start and what follows are drawn, or None to go on as without.
     """
 
-    def __init__(
-        self,
-        env: VectorEnv[Any, Any, Any],
-        make: Callable[[int], VectorEnv[Any, Any, Any]] | None,
-        most: int,
-        wrappers: Wrappers,
-    ) -> None:
+    def __init__(self, env: Rows, make: Callable[[int], Rows] | None, most: int, wrappers: Wrappers) -> None:
         self._make, self.most, self._wrappers = make, most, wrappers
         self.remarks = wrappers.remarks
         wrappers.prepare(env)
@@ -49,7 +45,7 @@ class VectorEnvironments(Environments):
         self.takes_points = bool(env.metadata.get(_GENERATORS))
         self._use(env)
 
-    def _use(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def _use(self, env: Rows) -> None:
         self._env = env
         self._batch_space = batch_space(self.observation_space, env.num_envs)
         self._observations: Any = None

@@ -10,15 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
-from rido.core.allocation import allocate, fill, weight_terms
+from rido.core.allocation import Array, allocate, fill, weight_terms
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.simulators.bank import BankSimulator
 from rido.strategies import Oracle, Strategy
 from rido.strategies.names import STRATEGIES
-
-Array = NDArray[np.float64]
 
 _Run = tuple[Estimate, int, float, bool]  # its estimate, transitions, variance by the true weights, any warning
 

@@ -19,7 +19,7 @@ from rido.evaluation.progress import Progress
 from rido.evaluation.source import Live, Wanted
 from rido.record.header import NOTES, SuiteHeader
 from rido.record.runfile import RunFile
-from rido.simulators.base import SimulationError, refuse_components, refuse_memory
+from rido.simulators.base import SimulationError, refuse_side_by_side
 from rido.simulators.sobol import check_seeds
 from rido.suite.leaderboard import Task
 from rido.suite.race import TrajectoryRange
@@ -149,8 +149,7 @@ class OpenTask(ExitStack):
     def _open(self, policy: str) -> TrajectoryStore:
         running = self._lineup.simulator(policy)
         able, record = running.capabilities, None
-        refuse_memory(running, policy)
-        refuse_components(running, "a suite")
+        refuse_side_by_side(running, policy, "a suite")
         if self._folder is not None:
             header = SuiteHeader(
                 task=self._name,

@@ -56,10 +56,6 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
     """Returns the paper's LQG, as ``rido/LQG-v0``; ``noise`` says how to read its N(0, 0.1)."""
     deviation = _deviation(0.1, noise)
 
-    def reset(key: Key) -> tuple[jax.Array, jax.Array]:
-        state = jax.random.uniform(key, (1,), minval=-80.0, maxval=80.0)
-        return state, state
-
     def reset_from(uniforms: jax.Array) -> tuple[jax.Array, jax.Array]:
         state = 160.0 * uniforms[:1] - 80.0
         return state, state
@@ -77,7 +73,7 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
         linear: Any = LinearPolicy(riccati_gain(gamma))  # works on JAX arrays too
         return linear  # type: ignore[no-any-return]
 
-    return JaxEnv("LQG in JAX", reset, step, policy=policy, reset_from=reset_from)
+    return JaxEnv("LQG in JAX", _drawn(reset_from, 1), step, policy=policy, reset_from=reset_from)
 
 
 @checks.checked()
@@ -85,10 +81,6 @@ def lqg(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
 def navigation(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
     """Returns the paper's navigation, as ``rido/Navigation-v0``; ``noise`` says how to read its N(a, 0.1)."""
     deviation = _deviation(0.1, noise)
-
-    def reset(key: Key) -> tuple[jax.Array, jax.Array]:
-        state = jax.random.uniform(key, (2,), maxval=5.0)
-        return state, state
 
     def reset_from(uniforms: jax.Array) -> tuple[jax.Array, jax.Array]:
         state = 5.0 * uniforms[:2]
@@ -100,6 +92,7 @@ def navigation(noise: Literal["variance", "deviation"] = "variance") -> JaxEnv:
         at_goal = jnp.sum((moved - 91.0) ** 2) <= 1.0
         return moved, moved, jnp.where(at_goal, 1.0 + draws[2], 0.0), jnp.bool_(False)
 
+    reset = _drawn(reset_from, 2)
     return JaxEnv("Navigation in JAX", reset, step, policy=lambda gamma: navigation_expert, reset_from=reset_from)
 
 
@@ -117,11 +110,6 @@ def pendulum() -> JaxEnv:
         angle, speed = state
         return jnp.stack([jnp.cos(angle), jnp.sin(angle), speed])
 
-    def reset(key: Key) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        draws = jax.random.uniform(key, (2,), minval=-1.0)
-        state = (jnp.pi * draws[0], draws[1])
-        return state, observe(state)
-
     def reset_from(uniforms: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         draws = 2.0 * uniforms - 1.0
         state = (jnp.pi * draws[0], draws[1])
@@ -136,7 +124,7 @@ def pendulum() -> JaxEnv:
         moved = (angle + 0.05 * speed, speed)
         return moved, observe(moved), reward, jnp.bool_(False)
 
-    return JaxEnv("Pendulum in JAX", reset, step, reset_from=reset_from)
+    return JaxEnv("Pendulum in JAX", _drawn(reset_from, 2), step, reset_from=reset_from)
 
 
 def from_gymnax(env: Any, params: Any = None) -> JaxEnv:
@@ -230,6 +218,11 @@ def adapt(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> JaxEnv:
 @functools.lru_cache(maxsize=16)
 def _adapted(how: Callable[[Any], JaxEnv], env: Any) -> JaxEnv:
     return how(env)
+
+
+def _drawn(reset_from: Callable[[jax.Array], tuple[Tree, Tree]], size: int) -> Callable[[Key], tuple[Tree, Tree]]:
+    """Returns a reset that draws the uniform numbers of another one from a key."""
+    return lambda key: reset_from(jax.random.uniform(key, (size,)))
 
 
 def _deviation(parameter: float, noise: str) -> float:

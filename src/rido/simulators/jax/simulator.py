@@ -40,6 +40,8 @@ from rido.simulators.jax.seeds import join_seeds, make_seeds, seed_words
 from rido.simulators.jax.summing import sum_on_device
 from rido.simulators.requests import checked
 
+Source = np.random.SeedSequence
+
 _LEAST_STARTS = 64  # that are made in one go, so that few sizes are compiled
 _MOST_TRANSITIONS = 7 << 25  # transitions that run in one go: with gaps their rewards take 1 to 2 GiB of memory
 
@@ -204,7 +206,7 @@ class JaxSimulator(Simulator):
         parts = [jax.tree.map(lambda array: array[0], slots.observations) for slots in self._start(None, part, count)]
         return take(stack(jax.device_get(parts)), np.arange(count))
 
-    def start_values(self, source: np.random.SeedSequence, first: int, count: int, critic: Any) -> NDArray[np.float64]:
+    def start_values(self, source: Source, first: int, count: int, critic: Any) -> NDArray[np.float64]:
         """Returns a critic's values of first observations, whose seeds are made on the device."""
         parts = self._start(critic, lambda row, size: [seed_words(source, first + row)[None], None], count)
         return np.concatenate([np.asarray(slots.values[0], np.float64) for slots in parts])[:count]
@@ -212,7 +214,7 @@ class JaxSimulator(Simulator):
     def summarise(
         self,
         schedule: Schedule,
-        source: np.random.SeedSequence,
+        source: Source,
         first: int,
         *,
         critic: Any = None,
@@ -231,13 +233,7 @@ class JaxSimulator(Simulator):
         return found
 
     def _summarise(
-        self,
-        schedule: Schedule,
-        source: np.random.SeedSequence,
-        first: int,
-        critic: Any,
-        before: Summarised | None,
-        total: int,
+        self, schedule: Schedule, source: Source, first: int, critic: Any, before: Summarised | None, total: int
     ) -> Summarised:
         """Sums over one batch, interleaved over the devices."""
         devices = jax.local_devices()[: schedule.trajectories]
@@ -260,7 +256,7 @@ class JaxSimulator(Simulator):
                 self._raise_overflow(name, schedule, source, first)
         return found
 
-    def _raise_overflow(self, name: str, schedule: Schedule, source: np.random.SeedSequence, first: int) -> NoReturn:
+    def _raise_overflow(self, name: str, schedule: Schedule, source: Source, first: int) -> NoReturn:
         """Raises an error that names the trajectory with a reward that is not finite, or the largest reward."""
         largest = 0.0
         lengths, size = schedule.lengths, self.num_envs

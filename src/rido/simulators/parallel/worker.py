@@ -11,7 +11,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.simulators.base import Capabilities, Found, Request, SimulationError, no_policy
+from rido.simulators.base import Capabilities, Found, Request, SimulationError
 from rido.simulators.gymnasium import GymnasiumSimulator
 from rido.simulators.parallel import sources
 from rido.simulators.parallel.serialization import deserialize, packages_in
@@ -104,7 +104,7 @@ class RemoteSimulator:
             for name, one in simulator.policies.items()
         }
         self._simulator = simulator
-        unsent = dict(load_policy=no_policy, remembers=no_policy, limits=False)
+        unsent = dict(load_policy=Capabilities.load_policy, remembers=Capabilities.remembers, limits=False)
         able = replace(simulator.capabilities, policies=policies, **unsent)  # type: ignore[arg-type]
         digests = sources.digests(packages_in(self._content))
         return Ready(os.getpid(), simulator.num_envs, simulator.observation_space, able, digests, socket.gethostname())
