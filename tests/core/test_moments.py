@@ -223,3 +223,17 @@ def test_steps_that_no_trajectory_took_are_zeros_like_others(centre):
     np.testing.assert_allclose(known.terms(known.discounts, given), expected, rtol=1e-12, atol=1e-12)
     by_hand = [known.discounts[:length] @ (row - given)[:length] for row, length in zip(rewards, lengths, strict=True)]
     np.testing.assert_allclose(np.sort(expected), np.sort(by_hand), rtol=1e-12, atol=1e-12)
+
+
+def test_a_signal_pairs_the_first_trajectories_as_they_were_told():
+    """One part has only the first trajectories of a batch whose lengths are in no order."""
+    rng = np.random.default_rng(8)
+    lengths, rewards = np.array([3, 5, 4, 5, 5, 3, 4]), rng.normal(size=(2, 7, 5))
+    parts = [RewardMoments(5, gamma=0.9) for _ in range(2)]
+    parts[0].update(Trajectories(rewards[0], lengths))
+    parts[1].update(Trajectories(rewards[1][:5], lengths[:5]))
+    expected = RewardMoments(5, gamma=0.9)
+    expected.update(Trajectories((rewards[0] - rewards[1])[:5], lengths[:5]))
+    found = RewardMoments.of_signal(parts, [1, -1])
+    np.testing.assert_array_equal(found.counts, expected.counts)
+    np.testing.assert_allclose(found.weights(), expected.weights(), rtol=1e-12)

@@ -128,11 +128,10 @@ class RewardMoments(Moments):
             raise ValueError(
                 f"trajectories must be no longer than the horizon {self.horizon}, got {trajectories.lengths.max()}"
             )
-        chosen = np.argsort(-trajectories.lengths, kind="stable")
-        chosen = chosen if rows is None else chosen[rows[chosen]]
-        if not chosen.size:
-            return
+        chosen = slice(None) if rows is None else np.flatnonzero(rows)
         lengths = trajectories.lengths[chosen]
+        if not lengths.size:
+            return
         starts = starts_of(trajectories.lengths)[chosen]
         self._known_sums = None
         self._reached = max(self._reached, int(trajectories.steps[chosen].max()))
@@ -207,12 +206,13 @@ class RewardMoments(Moments):
         # f_t = sum_i y_it (y_it / (n_t - 1) + 2 sum_{u>t} y_iu / (n_u - 1)) with discounted, centred rewards y.
         weights = np.zeros((folds, self.horizon))
         scale = self.discounts / self._divisors
-        first = 0  # trajectories of one length lie side by side, so taking turns gives each fold as many of them
+        lengths, first = self.lengths, 0
         for rows, _ in self._slabs(self.means):
             width, count = rows.shape[-1], rows.shape[-2]
             own = rows * scale[:width]
             terms = rows * (2 * tail_sums(own) - own) * self.discounts[:width]
-            terms = self.over_components(terms)
+            order = np.argsort(-lengths[first : first + count], kind="stable")  # in turn, so as many of each length
+            terms = self.over_components(terms)[order]
             whole = count - count % folds
             found = terms[:whole].reshape(-1, folds, width).sum(axis=0)
             found[: count - whole] += terms[whole:]
