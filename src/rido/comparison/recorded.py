@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rido.comparison.comparison import Comparison, Exit
 from rido.comparison.tables import RecordedReturns, read_returns
 from rido.core import checks
+from rido.core.allocation import Array
 from rido.core.estimate import Estimate, sum_of
 from rido.core.proportions import Rate, RateDifference, TwoValuedEstimate
 from rido.core.reward_moments import RewardMoments
@@ -22,8 +22,6 @@ from rido.policies.files import named_policies
 from rido.strategies.diagnostics import interval_warnings
 
 _LEAST_SHARED = 0.5  # share of the seeds of the shorter file that both must have for a paired comparison
-
-Array = NDArray[np.float64]
 
 
 @checks.checked()

@@ -50,13 +50,7 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
 
 
 def entries(thing: Any, *, without: Sequence[str] = (), **more: Any) -> dict[str, Any]:
-    """Returns the fields of a dataclass that its repr shows, except some, and further entries, as :func:`plain` does.
-
-    Args:
-        thing: the object.
-        without: names of fields to leave out.
-        **more: what comes in addition.
-    """
+    """Returns the fields that the repr of a dataclass shows, except some, and more, as :func:`plain` does."""
     shown = (each.name for each in fields(thing) if each.repr and each.name not in without)
     return {name: plain(part) for name, part in {**{name: getattr(thing, name) for name in shown}, **more}.items()}
 

@@ -7,13 +7,12 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rido.core.allocation import Array
 from rido.paper.domains import GAMMAS, TABLES
 from rido.paper.errors import PAPER
 from rido.paper.live import PAPER_SECONDS
 
-Array = NDArray[np.float64]
 Results = Mapping[str, Any]
 Verdict = Literal["holds", "holds in part", "does not hold", "too few runs to tell"]
 

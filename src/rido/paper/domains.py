@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core.allocation import Array
 from rido.paper.storage import write_whole
 from rido.simulators.bank import BankSimulator
 from rido.simulators.base import trajectory_seeds
-
-Array = NDArray[np.float64]
 
 GAMMAS = (0.999, 0.99)  # the higher and the lower discount factor of every domain; the paper names them for Ant
 PARTS = 100  # files of a full bank, which is a folder to which more can be added

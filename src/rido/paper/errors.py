@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rido.core.allocation import Array
 from rido.paper.domains import BankSource, rewards_of, world_of
 from rido.strategies import Adaptive, Rido, Robust, Strategy, Uniform
 from rido.study.strategies import Bank, StrategyResult, compare_strategies, standard_error
-
-Array = NDArray[np.float64]
 
 PAPER = ("uniform", "robust", "rido")  # the strategies that the paper compares
 BEYOND = ("oracle", "adaptive", "adaptive + critic")  # the strategies that the reproduction adds

@@ -7,16 +7,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import rido
-from rido.core.allocation import tie_negative_tail
+from rido.core.allocation import Array, tie_negative_tail
 from rido.paper.domains import GAMMAS, BankSource, rewards_of
 from rido.paper.errors import mean_square
 from rido.paper.theory import groups
 from rido.strategies import Rido, Robust, Strategy, Uniform
-
-Array = NDArray[np.float64]
 
 SETTINGS = ((4000, 1000), (8000, 1000), (8000, 2000))  # budget and batch of each row of the paper's running times
 PAPER_SECONDS = {  # seconds that the paper reports for RIDO and for its baselines

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rido.core.allocation import allocate, discount_factors, round_down_and_fill, tie_negative_tail
+from rido.core.allocation import Array, allocate, discount_factors, round_down_and_fill, tie_negative_tail
 from rido.core.schedule import Schedule
 
-Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 

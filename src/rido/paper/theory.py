@@ -6,15 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rido.core.allocation import Array
 from rido.core.schedule import Schedule
 from rido.paper.domains import BankSource, rewards_of
 from rido.paper.errors import mean_square, short
 from rido.paper.many import many_rido
 from rido.study.strategies import Bank, true_weights
-
-Array = NDArray[np.float64]
 
 HORIZON = 10
 BATCH = 50

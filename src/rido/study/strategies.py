@@ -10,15 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rido.core import checks
-from rido.core.allocation import allocate, fill, weight_terms
+from rido.core.allocation import Array, allocate, fill, weight_terms
 from rido.core.estimate import Estimate
 from rido.core.schedule import Schedule
 from rido.core.trajectories import Trajectories
 from rido.simulators.bank import BankSimulator
 from rido.strategies import Oracle, Strategy
 from rido.strategies.names import STRATEGIES
-
-Array = NDArray[np.float64]
 
 _Run = tuple[Estimate, int, float, bool]  # its estimate, transitions, variance by the true weights, any warning
 
@@ -143,7 +141,7 @@ def compare_strategies(
         for repetition in range(repetitions):
             strategy = make(horizon=bank.horizon, budget=budget, gamma=gamma)
             bank.run(strategy, np.random.default_rng([seed, repetition]))
-            found = strategy.variance(bank.weights), bool(strategy.warnings())
+            found = strategy.variance_in(bank.population, bank.weights), bool(strategy.warnings())
             runs.append((strategy.estimate(), strategy.spent, *found))
             if progress is not None:
                 progress()
@@ -194,6 +192,11 @@ class Bank(BankSimulator):
         self.costs: Array = np.maximum(self.survival, _UNREACHED)
         self.weights = true_weights(self.rewards, self.gamma)
         self.truth = self.expected_return(gamma)
+
+    @property
+    def population(self) -> Trajectories:
+        """All rows, at their full length."""
+        return self.beginnings(np.arange(self.steps.size), np.full(self.steps.size, self.horizon))
 
     def draw(self, lengths: NDArray[np.int64], rng: np.random.Generator) -> Trajectories:
         """Returns trajectories of these planned lengths, each the beginning of a row drawn at random."""
