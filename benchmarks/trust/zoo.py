@@ -7,7 +7,7 @@ short form that a test runs: three agents, two budgets. The banks are those of t
 
 A bank is a population: rows are drawn with replacement, and its mean return is the truth. *Plain episodes* are complete
 episodes that go on while a full-length one is affordable, with a t interval. Everything is relative to them at equal
-transitions: the exact variance ``strategy.variance(f)`` for the bank's f_t, the squared error, the width.
+transitions: the exact variance ``strategy.variance_in(bank)``, the squared error, the width.
 """
 
 import argparse
@@ -59,6 +59,7 @@ GAMMAS = (1.0, 0.99, 0.9)
 MULTIPLES = (5, 10, 20, 50, 200)
 STRATEGIES: dict[str, Callable] = {"default": Adaptive, "uniform": Uniform}
 WITHOUT = {
+    "rewards so far": {"so_far": 0.0},
     "caution": {"caution": 0.0},
     "unseen events, in plans": {"unseen": 0.0},
     "unseen events, in intervals": {"doubt": 0.0},
@@ -195,7 +196,7 @@ class Agent:
         estimate, spent = strategy.estimate(), strategy.spent
         low, high = estimate.interval()
         claim = uniform_transitions(strategy.moments, estimate)
-        variance = strategy.variance(bank.weights)
+        variance = strategy.variance_in(bank.population, bank.weights)
         true, (least, most) = self.unit / variance, claim["uniform_transitions_interval"]
         return (
             variance * spent / self.unit,

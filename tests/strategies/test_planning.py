@@ -87,7 +87,7 @@ def test_nothing_is_cut_where_returns_vary_less_than_rewards(make):
         strategy = make(horizon=100, budget=1050, gamma=1.0)
         bank.run(strategy, np.random.default_rng(seed))
         plain = float(bank.weights.sum()) * steps.mean() / strategy.spent
-        assert strategy.variance(bank.weights) < 1.1 * plain
+        assert strategy.variance_in(bank.population, bank.weights) < 1.1 * plain
         assert strategy.budget - 100 < strategy.spent
 
 

@@ -10,7 +10,7 @@ from rido.strategies import so_far
 from rido.strategies.settings import AdaptiveSettings
 from rido.strategies.so_far import RewardsSoFar
 
-ON, OFF = AdaptiveSettings(so_far=0.95), AdaptiveSettings()
+ON, OFF = AdaptiveSettings(), AdaptiveSettings(so_far=0)
 
 
 def walks(rng, count, horizon, hazard=0.05):
@@ -40,8 +40,8 @@ def test_residuals_are_unbiased_for_every_length(gamma, blocks, monkeypatch):
     """All trajectories of a process with two outcomes and early ends: the mean of D_k is the same for all h > k."""
     monkeypatch.setattr(so_far, "_BLOCKS", blocks)
     horizon, chance, hazard = 5, 0.3, 0.25
-    (prediction, _) = (learner := learned(np.random.default_rng(1), horizon, gamma)).predictions()
-    assert np.abs(prediction.coefficients).max() > 0.05
+    predictions = (learner := learned(np.random.default_rng(1), horizon, gamma)).predictions()
+    assert np.abs(predictions.coefficients[0]).max() > 0.05
     rows, weights, ends = [], [], []
     for steps in range(1, horizon + 1):
         ended = (1 - hazard) ** (steps - 1) * (hazard if steps < horizon else 1.0)
@@ -54,7 +54,7 @@ def test_residuals_are_unbiased_for_every_length(gamma, blocks, monkeypatch):
     means = {}
     for length in range(1, horizon + 1):
         batch = told(rewards, ends, np.full(len(ends), length))
-        means[length] = weights @ learner.residuals(batch, prediction).rewards
+        means[length] = weights @ learner.residuals(batch, predictions, np.zeros(len(ends), dtype=int)).rewards
         np.testing.assert_allclose(means[length], means[1][0] if length == 1 else means[length], rtol=1e-12)
     for length in range(1, horizon):
         np.testing.assert_allclose(means[length], means[horizon][:length], atol=1e-12)
@@ -69,47 +69,80 @@ def test_residuals_of_full_length_trajectories_add_up_to_their_returns(horizon, 
     rewards, steps = walks(rng, 40, horizon)
     batch = told(rewards, steps, np.full(40, horizon))
     discounts = gamma ** np.arange(horizon)
-    for prediction in learner.predictions():
-        residuals = learner.residuals(batch, prediction)
+    for team in range(2):
+        residuals = learner.residuals(batch, learner.predictions(), np.full(40, team))
         np.testing.assert_allclose(residuals.rewards @ discounts, rewards @ discounts, atol=1e-9)
 
 
+@pytest.mark.parametrize("shared", [0, 2])
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
-def test_the_regression_is_that_of_its_definition(gamma, monkeypatch):
-    """Backwards over blocks, a ridge regression on standardised features of those alive and planned to go on."""
-    monkeypatch.setattr(so_far, "_BLOCKS", 4)
-    rng, horizon = np.random.default_rng(3), 20
-    rewards, steps = walks(rng, 50, horizon)
-    lengths = rng.choice([7, 10, 15, 20], 50)
+def test_the_regression_is_that_of_its_definition(gamma, shared, monkeypatch):
+    """Least squares for each block, on rows of its own and of its neighbours, by shares that fall with the distance."""
+    monkeypatch.setattr(so_far, "_BLOCKS", 5)
+    monkeypatch.setattr(so_far, "_SHARED", shared)
+    rng, horizon, count = np.random.default_rng(3), 20, 50
+    rewards, steps = walks(rng, count, horizon)
+    lengths = rng.choice([8, 12, 16, 20], count)
     rewards = rewards * (np.arange(horizon) < lengths[:, None])
     learner = RewardsSoFar(horizon, gamma, 2)
-    learner.add(told(rewards, steps, lengths), np.ones(50, dtype=int))
+    batch = told(rewards, steps, lengths)
+    learner.add(batch, np.ones(count, dtype=int))
     learner.add(told(*walks(rng, 3, horizon), np.full(3, horizon)), np.zeros(3, dtype=int))
-    steps = np.minimum(steps, lengths)
-    reach = horizon  # gamma^t stays above the limit
-    ends = np.rint(np.linspace(0, reach, 5)).astype(int)
-    means = np.stack([rewards[:, a:b].mean(axis=1) for a, b in itertools.pairwise(ends)])
-    overall = np.stack([rewards[:, :b].mean(axis=1) for b in ends[1:]])
-    prediction = learner.predictions()[0]
-    later = np.zeros(50)
-    for block in (2, 1, 0):
-        start, end = ends[block + 1], ends[block + 2]
-        used = (steps >= start) & (lengths >= end)
-        x = np.stack([means[block], means[max(block - 1, 0)], overall[block]], axis=1)
-        target = rewards[:, start:end] @ gamma ** np.arange(end - start)
-        target = target + gamma ** (end - start) * np.where(steps >= end, later, 0.0)
-        z = x[used]
-        centre, scale = z.mean(axis=0), z.std(axis=0)
-        z = np.column_stack([np.ones(used.sum()), (z - centre) / scale])
-        ridge = np.diag([1e-9, 2, 2, 2])
-        found = np.linalg.solve(z.T @ z + ridge, z.T @ target[used])
-        later = np.column_stack([np.ones(50), np.clip((x - centre) / scale, -4, 4)]) @ found
-        later_used = np.linalg.norm(found)
-        ours = prediction.coefficients[block]
-        if block == 0:  # its first two features are the same
-            assert ours[1] + ours[2] == pytest.approx(found[1] + found[2], rel=1e-6)
-        else:
-            np.testing.assert_allclose(ours, found, rtol=1e-6, atol=1e-9 * later_used)
+    steps, ends = np.minimum(steps, lengths), np.arange(4, 21, 4)
+    sums = rewards.reshape(count, 5, 4).sum(axis=2)
+    discounted = (rewards.reshape(count, 5, 4) * gamma ** np.arange(4)).sum(axis=2)
+    means = sums / 4
+    features = np.stack(
+        [
+            np.stack(
+                [means[:, j], means[:, max(j - 1, 0)], sums[:, : j + 1].sum(axis=1) / ends[j], means[:, 0]], axis=1
+            )
+            for j in range(5)
+        ]
+    )
+    best = np.stack([means[:, : j + 1].max(axis=1) for j in range(5)])[..., None]
+    worst = np.stack([means[:, : j + 1].min(axis=1) for j in range(5)])[..., None]
+    features = np.concatenate([features, best, worst], axis=2)
+    used = [(steps >= ends[j]) & (lengths >= ends[j] + 4) for j in range(4)]
+    share = np.array([[max(0, 1 - abs(i - j) / (shared + 1)) for j in range(4)] for i in range(4)])
+    n = np.array([u.sum() for u in used])
+    centres = np.array([features[j][used[j]].mean(axis=0) for j in range(4)])
+    spread = np.array([((features[j][used[j]] - centres[j]) ** 2).sum(axis=0) for j in range(4)])
+    units = np.sqrt(share @ spread / (share @ n)[:, None] + 0.01 * spread.sum(axis=0) / n.sum())
+    z = [(features[j] - centres[j]) / units[j] for j in range(4)]
+    alive = steps >= ends[:4, None]
+
+    def regression(block, targets):
+        """Returns the mean of a target in its block, and slopes by least squares on rows times the root of shares."""
+        x = np.concatenate([np.sqrt(share[block, j]) * z[j][used[j]] for j in range(4)])
+        y = np.concatenate(
+            [np.sqrt(share[block, j]) * (targets[j] - targets[j].mean(axis=0)) for j in range(4) if n[j]]
+        )
+        x, y = np.vstack([x, np.sqrt(2) * np.eye(6)]), np.vstack([y, np.zeros((6, y.shape[1]))])
+        return targets[block].mean(axis=0), np.linalg.lstsq(x, y, rcond=None)[0]
+
+    predictions = learner.predictions()
+    features_ours = learner._features(batch)[1]
+    ours = predictions(features_ours[..., :4], 0)
+    slopes, constant = None, 0.0
+    for block in (3, 2, 1, 0):
+        following = []  # what comes in the next block: its features, whether the trajectory goes on, its rewards
+        for j in range(4):
+            goes_on = alive[j + 1][:, None] if j < 3 else np.zeros((count, 1))
+            after = z[j + 1] * goes_on if j < 3 else np.zeros((count, 6))
+            following.append(np.hstack([after, goes_on, discounted[:, j + 1, None]])[used[j]])
+        mean, slope = regression(block, following)
+        weights = np.append(np.zeros(7) if slopes is None else gamma**4 * np.append(slopes, constant), 1.0)
+        constant, slopes = mean @ weights, slope @ weights
+        rows = used[block]
+        limit = 4 * np.sqrt(
+            slopes
+            @ (sum(share[block, j] * z[j][used[j]].T @ z[j][used[j]] for j in range(4)) + 2 * np.eye(6))
+            @ slopes
+            / (share[block] @ n)
+        )
+        expected = constant + np.clip(z[block] @ slopes, -limit, limit)
+        np.testing.assert_allclose(ours[rows, block], expected[rows], rtol=1e-7, atol=1e-9)
 
 
 def test_the_variance_in_a_population_is_that_of_repeated_runs_of_one_schedule():
@@ -122,16 +155,17 @@ def test_the_variance_in_a_population_is_that_of_repeated_runs_of_one_schedule()
         lengths = schedule.lengths
         strategy.tell(Trajectories(population[rng.integers(3000, size=lengths.size)], lengths))
     assert strategy.explained() > 0.2
-    predictions, learner = strategy._so_far.predictions(), strategy._so_far
+    predictions, learner = strategy._residuals.predictions, strategy._residuals.learner
     values = []
     for _ in range(400):
         teams = []
-        for counts, prediction in zip(strategy._team_counts(), predictions, strict=True):
+        for team, counts in enumerate(strategy._team_counts()):
             lengths = Schedule(counts).lengths
             batch = Trajectories(population[rng.integers(3000, size=lengths.size)], lengths)
-            teams.append((learner.residuals(batch, prediction).rewards.sum(axis=0) / counts).sum())
+            residuals = learner.residuals(batch, predictions, np.full(lengths.size, team))
+            teams.append((residuals.rewards.sum(axis=0) / counts).sum())
         values.append(np.mean(teams))
-    assert np.var(values) == pytest.approx(strategy.variance_in(everything), rel=0.3)
+    assert np.var(values) == pytest.approx(strategy.variance_in(everything, np.ones(40)), rel=0.3)
     assert np.mean(values) == pytest.approx(population.sum(axis=1).mean(), abs=4 * np.std(values) / 20)
 
 

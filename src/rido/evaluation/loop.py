@@ -222,7 +222,7 @@ def run_from(
             *strategy.warnings(),
             *(width_warnings(task.until, estimate) if complete else ()),
         ),
-        remarks=tuple(said.remarks),
+        remarks=(*said.remarks, *_explained(strategy)),
         critic="none" if collector.critic is None else collector.critic.name,
         critic_gain=math.nan if collector.critic is None else critic_gain(plain, estimate.standard_error),
         resets=collector.resets,
@@ -235,6 +235,12 @@ def run_from(
         plan_for="" if task.components is None else columns.plan_for,
     )
     return evaluation, strategy, [(before + transitions, one) for transitions, one in history or ()]
+
+
+def _explained(strategy: Strategy) -> list[str]:
+    """Returns what to say of a control variate that the strategy chose by itself."""
+    share = strategy.explained()
+    return [f"rewards so far explain {share:.0%} of the variance of what was still to come"] if share else []
 
 
 def _spend(

@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rido.core import checks
 from rido.core.allocation import fill, pool, tail_sums
@@ -31,7 +32,7 @@ from rido.strategies.base import Strategy
 from rido.strategies.division import TEAMS, Counts, Division, affordable
 from rido.strategies.planning import Lesson, learn
 from rido.strategies.settings import AdaptiveSettings
-from rido.strategies.so_far import RewardsSoFar
+from rido.strategies.so_far import Residuals
 
 _ENDLESS = 1e18  # transitions, the most that is forecast
 LOCKSTEP_PILOT = 0.125
@@ -101,13 +102,12 @@ class Adaptive(Strategy):
     def _begin(self) -> None:
         self._lessons: list[Lesson] = []
         self._learned_rounds = 0  # after which the lessons were learned
-        self._so_far: RewardsSoFar | None = None
-        self._residuals: Sequence[Moments] = []
+        self._residuals: Residuals | None = None
 
     def _division(self, *, replicated: bool, cross_fitted: bool) -> Division:
         affordable = self.budget / self.horizon
         several = affordable >= self.settings.teams_from and (
-            affordable <= self.settings.teams_until or self.until is not None
+            affordable <= self.settings.teams_until or self.until is not None or not self.lockstep
         )
         teams = TEAMS if several or cross_fitted else 1
         return Division.of(teams, affordable, replicated=replicated, cross_fitted=cross_fitted)
@@ -338,12 +338,11 @@ class Adaptive(Strategy):
         new = list(self._new)
         groups = super()._learned()
         if new and self.settings.so_far and self._predictable(groups):
-            self._predict(groups, new)
-        return list(self._residuals) or groups
-
-    def reward_moments(self) -> Moments:
-        self._learned()
-        return union(self._groups) if self._residuals else super().reward_moments()
+            if self._residuals is None:
+                self._residuals = Residuals(self.horizon, self.gamma, len(groups), self.settings)
+            self._residuals.tell(new, groups, self.reset_price)  # type: ignore[arg-type]
+            self.division = replace(self.division, cross_fitted=self._residuals.used)
+        return self._residuals.moments if self._residuals and self._residuals.used else groups
 
     def _predictable(self, groups: Sequence[Moments]) -> bool:
         """Whether what is still to come can be predicted from the rewards so far: one number a step, told by teams."""
@@ -352,47 +351,27 @@ class Adaptive(Strategy):
             self._signalled is False
             and division.teams > 1
             and not (division.replicated or self.lockstep)
-            and (self._so_far is not None or not division.cross_fitted)
+            and (self._residuals is not None or not division.cross_fitted)
             and all(isinstance(group, RewardMoments) and group.components == 1 for group in groups)
         )
 
-    def _predict(self, groups: Sequence[Moments], new: Sequence[tuple[Any, Any]]) -> None:
-        """Learns to predict, and chooses between rewards and residuals."""
-        if self._so_far is None:
-            self._so_far = RewardsSoFar(self.horizon, self.gamma, len(groups))
-        for batch, teams in new:
-            self._so_far.add(batch, teams)
-        self._residuals = []
-        if min(int(group.counts[-1]) for group in groups) >= 2:
-            residuals = self._so_far.moments()
-            plain = self._lessons_of(groups, same_means=True)
-            found = self._lessons_of(residuals, same_means=False)
-            left = [np.mean([1 / lesson.gain for lesson in lessons]) for lessons in (plain, found)]
-            chosen = left[1] < self.settings.so_far * left[0]
-            self._lessons, self._learned_rounds = found if chosen else plain, self.rounds
-            self._residuals = residuals if chosen else []
-        self.division = replace(self.division, cross_fitted=bool(self._residuals))
+    def reward_moments(self) -> Moments:
+        return union(self._groups) if self._learned() is not self._groups else super().reward_moments()
 
-    def variance_in(self, population: Trajectories) -> float:
-        """Returns the variance that the estimate would have if these full-length trajectories were all there are."""
+    def variance_in(self, population: Trajectories, weights: ArrayLike) -> float:
+        if self._residuals is None or not self._residuals.used:
+            return super().variance_in(population, weights)
         teams = self._team_counts()
-        if not self._residuals or self._so_far is None:
-            signals = [population] * len(teams)
-        else:
-            signals = [self._so_far.residuals(population, found) for found in self._so_far.predictions()]
-        variances = []
-        for counts, signal in zip(teams, signals, strict=True):
-            moments = RewardMoments(self.horizon, gamma=self.gamma)
-            moments.update(signal)
-            variances.append(Schedule(counts).variance(moments.weights()))
-        return float(np.mean(variances)) / len(teams)
+        found = [self._residuals.of(population, team).weights() for team in range(len(teams))]
+        return float(np.mean([Schedule(counts).variance(f) for counts, f in zip(teams, found, strict=True)])) / len(
+            teams
+        )
 
     def explained(self) -> float:
-        """Returns the share of the variance of what was still to come that rewards so far explain; 0 where unused."""
-        if not self._residuals:
+        if self._residuals is None or not self._residuals.used:
             return 0.0
         plain, found = (
             tail_sums(union(parts, same_means=same).weights())[1:].clip(0).sum()
-            for parts, same in ((self._groups, True), (self._residuals, False))
+            for parts, same in ((self._groups, True), (self._residuals.moments, False))
         )
         return max(0.0, 1 - float(found / plain)) if plain > 0 else 0.0

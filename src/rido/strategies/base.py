@@ -297,11 +297,12 @@ class Strategy(ABC):
         """Returns the moments of each group, with all that was told."""
         for batch, groups in self._new:
             for group in np.unique(groups).tolist():
-                part = batch if isinstance(batch, Summary) else batch.select(groups == group)
-                if self._groups[group].transitions:
-                    self._groups[group].update(part)
+                if isinstance(batch, Trajectories):
+                    self._groups[group].update(batch, rows=groups == group)
+                elif self._groups[group].transitions:
+                    self._groups[group].update(batch)
                 else:
-                    self._groups[group] = self._moments_of([part])
+                    self._groups[group] = self._moments_of([batch])
         self._new.clear()
         return self._groups
 
@@ -347,6 +348,19 @@ class Strategy(ABC):
         """Returns the variance that the mean of the teams would have if these were the true f_t."""
         teams = self._team_counts()
         return float(np.mean([Schedule(counts).variance(weights) for counts in teams])) / len(teams)
+
+    def variance_in(self, population: Trajectories, weights: ArrayLike) -> float:
+        """Returns the variance that the estimate would have if trajectories were drawn from a population.
+
+        Args:
+            population: full-length trajectories.
+            weights: their f_t.
+        """
+        return self.variance(weights)
+
+    def explained(self) -> float:
+        """Returns the share of the variance of what was still to come that rewards so far explain; 0 where unused."""
+        return 0.0
 
     def guaranteed_interval(self, reward_range: tuple[float, float], confidence: float = 0.95) -> tuple[float, float]:
         """Returns an interval that holds J with at least this confidence for any rewards in the range.

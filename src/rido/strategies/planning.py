@@ -40,7 +40,7 @@ from rido.strategies.settings import AdaptiveSettings
 
 _FREE = 1e-9  # price in transitions of a step that no trajectory reached; plans need a price above 0
 _SMALLEST = 1e-280  # variances below this have too few digits to plan with
-_CONSTANT = 1e-9  # returns did not vary if their variance is below this share of that of their rewards
+_CONSTANT = 1e-9  # returns did not vary if their variance is below this share of that of some of their rewards
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def learn(
     bounds = variances + settings.caution * _error(tails - shares * tails[:, :1]) + unseen
     bounds[0], bounds[reached:] = total, 0.0
     weights = bounds - np.append(bounds[1:], 0.0)
-    varied = total > max(_CONSTANT * float(moments.discounts**2 @ moments.variances), _SMALLEST)
+    varied = total > max(_CONSTANT * float(variances.max()), _SMALLEST)
     pooled = pool(weights, costs)
     gain = total * float(costs.sum()) / float(costs @ np.sqrt(pooled)) ** 2 if varied else 1.0
     truncates = varied and gain > 1 / (1 - settings.least_gain)

@@ -10,6 +10,7 @@ class AdaptiveSettings:
     Attributes:
         so_far: residuals of rewards so far are used where their plan leaves at most this share of the variance that the
             rewards' own plan leaves; 0 for never.
+        relearn: predictions are learned again when this many times as many transitions are known.
         caution: standard errors that are added to the variance of what is still to come at each step.
         unseen: unseen events that plans allow for, each like those that make up the variance of the return.
         doubt: the same that the interval allows for, over those of plans.
@@ -38,7 +39,8 @@ class AdaptiveSettings:
         miss_share: share of the 5% by which the interval may miss at each look with ``until``.
     """
 
-    so_far: float = 0.0
+    so_far: float = 0.9
+    relearn: float = 1.5
     caution: float = 0.75
     unseen: float = 0.5
     doubt: float = 1.0

@@ -141,7 +141,7 @@ def compare_strategies(
         for repetition in range(repetitions):
             strategy = make(horizon=bank.horizon, budget=budget, gamma=gamma)
             bank.run(strategy, np.random.default_rng([seed, repetition]))
-            found = strategy.variance(bank.weights), bool(strategy.warnings())
+            found = strategy.variance_in(bank.population, bank.weights), bool(strategy.warnings())
             runs.append((strategy.estimate(), strategy.spent, *found))
             if progress is not None:
                 progress()
@@ -192,6 +192,11 @@ class Bank(BankSimulator):
         self.costs: Array = np.maximum(self.survival, _UNREACHED)
         self.weights = true_weights(self.rewards, self.gamma)
         self.truth = self.expected_return(gamma)
+
+    @property
+    def population(self) -> Trajectories:
+        """All rows, at their full length."""
+        return self.beginnings(np.arange(self.steps.size), np.full(self.steps.size, self.horizon))
 
     def draw(self, lengths: NDArray[np.int64], rng: np.random.Generator) -> Trajectories:
         """Returns trajectories of these planned lengths, each the beginning of a row drawn at random."""
