@@ -298,5 +298,6 @@ NOTES = {  # what to know of an environment, by the beginning of its id
     "FatigueBandit": "its constructor draws the arms without a seed, so that each instance is another problem",
     "Meta-World/MT1": "each instance draws 50 goals from numpy's global generator",
     "DuelingBandit": "its action space is not what its step takes",
+    "Craftax-Symbolic": "compiling takes the loop 31 s and rido 58 s",
     "PandaFlip": "a texture is missing from the package",
 }

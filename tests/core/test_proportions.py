@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rido.core.proportions import Rate, RateDifference
+import rido
+from rido.core.proportions import Rate, RateDifference, TwoValuedEstimate
 
 CONFIDENCES = (0.95, 0.995)  # of 2 and of 20 policies
 
@@ -126,3 +127,12 @@ def test_limits_in_closed_form_rarely_find_a_difference_where_there_is_none(pair
         if x > y and chances[x, y] > 1e-8 and RateDifference(x, n, y, n, paired).interval(1 - 2 * alpha)[0] > 0
     )
     assert found <= alpha
+
+
+def test_an_estimate_of_two_values_has_the_exact_interval_in_their_units():
+    """Outcomes -3 and 2: the rate of the larger, stretched by 5 and moved by -3."""
+    exact = stats.binomtest(7, 20).proportion_ci(0.9, method="exact")
+    schedule = rido.Schedule([20])
+    plain = dict(degrees_of_freedom=19.0, schedule=schedule, gamma=1.0, early_ends=False)
+    found = TwoValuedEstimate(-1.25, 0.5, **plain, rate=Rate(7, 20), origin=-3.0, unit=5.0).interval(0.9)
+    np.testing.assert_allclose(found, (-3 + 5 * exact.low, -3 + 5 * exact.high), rtol=1e-9)

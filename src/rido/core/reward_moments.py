@@ -291,7 +291,7 @@ class RewardMoments(Moments):
         return np.concatenate([rows.lengths for rows in self._rows[bit]])
 
     def _joined(self, bit: int, count: int) -> Array:
-        """Returns the rewards of the first trajectories whose lengths have so many bits, one after the other."""
+        """Returns the rewards of the first trajectories whose lengths have this many bits, one after the other."""
         parts = self._rows[bit]
         before = np.cumsum([0, *(part.lengths.size for part in parts)])
         return np.concatenate([part.joined(max(0, count - done)) for part, done in zip(parts, before, strict=False)])
