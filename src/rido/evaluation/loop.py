@@ -240,7 +240,7 @@ def run_from(
 def _explained(strategy: Strategy) -> list[str]:
     """Returns what to say of a control variate that the strategy chose by itself."""
     share = strategy.explained()
-    return [f"rewards so far explain {share:.0%} of the variance of what was still to come"] if share else []
+    return [f"rewards so far explain {min(share, 0.99):.0%} of the variance of what was still to come"] if share else []
 
 
 def _spend(
