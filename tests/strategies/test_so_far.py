@@ -122,7 +122,7 @@ def test_the_regression_is_that_of_its_definition(gamma, shared, monkeypatch):
         return targets[block].mean(axis=0), np.linalg.lstsq(x, y, rcond=None)[0]
 
     predictions = learner.predictions()
-    features_ours = learner._features(batch)[1]
+    features_ours = learner._features(batch, np.arange(count), 5)[1]
     ours = predictions(features_ours[..., :4], 0)
     slopes, constant = None, 0.0
     for block in (3, 2, 1, 0):

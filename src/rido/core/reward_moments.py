@@ -19,7 +19,7 @@ _SLAB = 1 << 18  # rewards processed at once, so that temporary arrays stay in t
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class Rows:
     """Trajectories whose rewards lie in an array of others: where each begins, and what is taken off each step."""
 
     flat: Array
@@ -27,7 +27,7 @@ class _Rows:
     lengths: NDArray[np.int64]
     offset: Array | None = None
 
-    def __call__(self, rows: slice, width: int) -> Array:
+    def __call__(self, rows: slice | NDArray[np.int64], width: int) -> Array:
         """Returns a copy of some trajectories as rows; what comes after a trajectory's length is not its own."""
         flat, starts = self.flat, self.starts[rows]
         inside = len(flat) - width
@@ -83,7 +83,7 @@ class RewardMoments(Moments):
         self._known_sums: Array | None = None  # with several components one row for each, as all rewards have
         self._reached = 0  # steps after which all rewards are zero
         # By the number of bits of their length, so that rows of many are at most twice as long as their trajectories.
-        self._rows: dict[int, list[_Rows]] = {}
+        self._rows: dict[int, list[Rows]] = {}
 
     @classmethod
     def of_signal(cls, parts: "Sequence[RewardMoments]", factors: Sequence[float]) -> "RewardMoments":
@@ -100,7 +100,7 @@ class RewardMoments(Moments):
             lengths = parts[0]._lengths_of(bit)[:count]
             made._planned += count_reached(lengths, made.horizon)
             signal = _combined([part._joined(bit, count) for part in parts], factors)
-            made._rows[bit] = [_Rows(signal, starts_of(lengths), lengths)]
+            made._rows[bit] = [Rows(signal, starts_of(lengths), lengths)]
         made._reached = max(part._reached for part in parts)
         # Parts with more trajectories than the signal have taken steps that are not part of it.
         taken = [part._taken for part in parts if part._planned[0] == made._planned[0]]
@@ -140,7 +140,7 @@ class RewardMoments(Moments):
         bits = np.frexp(lengths.astype(np.float64))[1]
         for bit in np.unique(bits).tolist():
             part = bits == bit
-            self._rows.setdefault(bit, []).append(_Rows(trajectories.flat, starts[part], lengths[part]))
+            self._rows.setdefault(bit, []).append(Rows(trajectories.flat, starts[part], lengths[part]))
 
     def merge(self, other: "RewardMoments") -> None:
         checks.instance("other", other, RewardMoments)
@@ -233,7 +233,7 @@ class RewardMoments(Moments):
         part._known_sums, part._reached = self._sums[index], self._reached
         for bit, parts in self._rows.items():
             part._rows[bit] = [
-                _Rows(
+                Rows(
                     each.flat[:, index], each.starts, each.lengths, None if each.offset is None else each.offset[index]
                 )
                 for each in parts

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from rido.core.allocation import Array
 from rido.core.moments import Moments, union
-from rido.core.trajectories import Trajectories, pad, starts_of
+from rido.core.reward_moments import Rows
+from rido.core.trajectories import Trajectories, starts_of
 from rido.strategies.planning import learn
 from rido.strategies.settings import AdaptiveSettings
 
@@ -44,6 +45,7 @@ _FEATURES = 7
 and of the worst."""
 _CONSTANT = 1e-9  # a feature does not vary if its variance is below this share of its square
 _LEAST_SCALE = 0.1  # smallest unit of a feature, in its deviation over all blocks
+_ENOUGH = 1000  # trajectories of a team that a regression learns from; more of them tell it little
 _CHUNK = 1 << 18  # rewards processed at once
 
 
@@ -96,32 +98,48 @@ class RewardsSoFar:
         self._unit = 0.0, 0.0  # centre and size of the first rewards, so that sums keep digits
 
     def add(self, trajectories: Trajectories, teams: Integers) -> None:
-        """Takes in trajectories, given the team of each."""
+        """Takes in trajectories, given the team of each, as far as their last blocks do not know enough already."""
         if not self._unit[1]:
             centre, size = float(trajectories.flat.mean()), float(trajectories.flat.std())
             self._unit = centre, size if size > _CONSTANT * abs(centre) else 1.0
-        for part, rows in self._chunks(trajectories):
-            sums = self._sums_of(part, teams[rows])
-            self._sums[:, : sums.shape[1]] += sums
+        blocks = self._blocks_of(trajectories)
+        last = np.minimum(blocks, np.searchsorted(self._ends, trajectories.lengths, side="right")) - 2
+        needed = last >= 0
+        needed[needed] = self._sums[teams[needed], last[needed], 0, 0] < _ENOUGH
+        for team in np.unique(teams[needed]).tolist():
+            for rows, count in self._chunks(blocks, np.flatnonzero(needed & (teams == team))):
+                sums = self._sums_of(trajectories, rows, count)
+                self._sums[team, : len(sums)] += sums
 
     def predictions(self) -> Predictions:
         """Returns the predictions of each team, learned from the others."""
         return self._solve(self._sums.sum(axis=0) - self._sums)
 
-    def _chunks(self, trajectories: Trajectories) -> Iterator[tuple[Trajectories, slice]]:
-        """Yields trajectories, as many at a time as fit into the cache, and which they are."""
-        size, index = max(1, _CHUNK // int(trajectories.lengths.max())), np.arange(len(trajectories))
-        for start in range(0, len(trajectories), size):
-            rows = slice(start, min(start + size, len(trajectories)))
-            yield trajectories.select((index >= rows.start) & (index < rows.stop)), rows
+    def _blocks_of(self, trajectories: Trajectories) -> Integers:
+        """Returns how many blocks tell something of each trajectory: those before its end, and one."""
+        blocks: Integers = np.minimum(
+            np.searchsorted(self._ends, trajectories.steps, side="right") + 1, self._ends.size
+        )
+        return blocks
 
-    def _features(self, trajectories: Trajectories) -> tuple[Array, Array]:
-        """Returns the discounted rewards of each block that some trajectory may take, and the features at its end."""
-        longest = int(trajectories.lengths.max())
-        starts, ends = self._starts, self._ends[: np.searchsorted(self._ends, longest, side="right")]
-        starts, width = starts[: ends.size], int(ends[-1]) if ends.size else 0
-        rows = pad(trajectories.flat, trajectories.lengths, longest)[:, :width]
-        sums = np.add.reduceat(rows, starts, axis=1) if width else rows
+    def _chunks(self, blocks: Integers, rows: Integers) -> Iterator[tuple[Integers, int]]:
+        """Yields trajectories with about as many blocks, and how many; as many at a time as fit into the cache."""
+        for bit in np.unique(bits := np.frexp(blocks[rows].astype(np.float64))[1]).tolist():
+            alike = rows[bits == bit]
+            count = int(blocks[alike].max())
+            size = max(1, _CHUNK // int(self._ends[count - 1]))
+            for start in range(0, alike.size, size):
+                yield alike[start : start + size], count
+
+    def _features(self, trajectories: Trajectories, chosen: Integers, count: int) -> tuple[Array, Array]:
+        """Returns the discounted rewards of the first blocks, and the features at their ends.
+
+        What belongs to blocks that a trajectory is not planned to take whole is arbitrary.
+        """
+        starts, ends = self._starts[:count], self._ends[:count]
+        width = int(ends[-1])
+        rows = Rows(trajectories.flat, starts_of(trajectories.lengths), trajectories.lengths)(chosen, width)
+        sums = np.add.reduceat(rows, starts, axis=1)
         means = (sums / (ends - starts) - self._unit[0]) / self._unit[1]
         features = np.empty((_FEATURES, *means.shape))
         features[0], features[1], features[4] = 1.0, means, means[:, :1]
@@ -129,22 +147,20 @@ class RewardsSoFar:
         features[3] = (np.cumsum(sums, axis=1) / ends - self._unit[0]) / self._unit[1]
         np.maximum.accumulate(means, axis=1, out=features[5])
         np.minimum.accumulate(means, axis=1, out=features[6])
-        if self.gamma < 1 and width:
-            sums = np.add.reduceat(
-                rows * self.gamma ** (np.arange(width) - np.repeat(starts, ends - starts)), starts, 1
-            )
+        if self.gamma < 1:
+            rows *= self.gamma ** (np.arange(width) - np.repeat(starts, ends - starts))
+            sums = np.add.reduceat(rows, starts, axis=1)
         return sums, features
 
-    def _sums_of(self, trajectories: Trajectories, teams: Integers) -> Array:
-        """Returns each team's sums over the trajectories that go on and are planned to take the next block."""
-        rewards, features = self._features(trajectories)
-        ends = self._ends[: features.shape[2], None]
-        alive, planned = trajectories.steps >= ends, trajectories.lengths >= ends
+    def _sums_of(self, trajectories: Trajectories, chosen: Integers, count: int) -> Array:
+        """Returns sums over the trajectories that go on and are planned to take the next block, for each block."""
+        rewards, features = self._features(trajectories, chosen, count)
+        ends = self._ends[:count, None]
+        alive, planned = trajectories.steps[chosen] >= ends, trajectories.lengths[chosen] >= ends
         x = np.ascontiguousarray(features.transpose(2, 0, 1))  # by block, feature and trajectory
         x_next = x[1:] * (alive & planned)[1:, None]
         right = np.concatenate([x[:-1], x_next, rewards.T[1:, None]], axis=1).swapaxes(1, 2)
-        own = teams == np.arange(len(self._sums))[:, None, None, None]
-        sums: Array = (x[:-1] * (alive[:-1] & planned[1:])[:, None] * own) @ right
+        sums: Array = (x[:-1] * (alive[:-1] & planned[1:])[:, None]) @ right
         return sums
 
     def _solve(self, sums: Array) -> Predictions:
@@ -184,34 +200,32 @@ class RewardsSoFar:
 
     def residuals(self, trajectories: Trajectories, predictions: Predictions, teams: Integers) -> Trajectories:
         """Returns the residuals of trajectories, given the team of each."""
-        residuals = np.array(trajectories.flat, dtype=np.float64)
-        stop = 0
-        for part, place in self._chunks(trajectories):
-            features = self._features(part)[1][..., : self._ends.size - 1]
-            predicted = np.zeros(features.shape[1:])
-            for team in np.unique(teams[place]).tolist():
-                rows = teams[place] == team
-                predicted[rows] = predictions(features[:, rows], team)
-            start, stop = stop, stop + part.flat.size
-            if predicted.size:
-                self._to_residuals(residuals[start:stop], part, predicted)
+        residuals, blocks = np.array(trajectories.flat, dtype=np.float64), self._blocks_of(trajectories)
+        for team in np.unique(teams).tolist():
+            for rows, count in self._chunks(blocks, np.flatnonzero(teams == team)):
+                _, features = self._features(trajectories, rows, count)
+                predicted = predictions(features[..., : self._ends.size - 1], team)
+                if predicted.size:
+                    self._to_residuals(residuals, trajectories, rows, predicted)
         steps = np.minimum(trajectories.steps + 1, trajectories.lengths)
         return Trajectories.of_checked(residuals, trajectories.lengths, steps)
 
-    def _to_residuals(self, flat: Array, trajectories: Trajectories, predicted: Array) -> None:
-        """Makes residuals D, divided by gamma^k, of rewards, given b at the end of each block but the last.
+    def _to_residuals(self, flat: Array, trajectories: Trajectories, chosen: Integers, predicted: Array) -> None:
+        """Makes residuals D, divided by gamma^k, of the rewards of some trajectories, given b at the ends of blocks.
 
         That a trajectory ended shows at the first planned step that it does not take. There b becomes 0, so a residual
         may have one step more than its trajectory took.
         """
-        lengths, steps, ends = trajectories.lengths, trajectories.steps, self._ends[: predicted.shape[1]]
+        ends = self._ends[: predicted.shape[1]]
+        lengths, steps, first = (
+            part[chosen] for part in (trajectories.lengths, trajectories.steps, starts_of(trajectories.lengths))
+        )
         changes = (steps[:, None] >= ends) & (lengths[:, None] >= ends)
         predicted = np.where(changes, predicted, 0.0)
-        first = starts_of(lengths)
-        discount = self.gamma ** (ends - np.concatenate([[0], ends[:-1]]))
-        before = np.concatenate([np.zeros((len(lengths), 1)), predicted[:, :-1]], axis=1) / discount
+        differences = predicted.copy()
+        differences[:, 1:] -= predicted[:, :-1] / self.gamma ** (ends[1:] - ends[:-1])
         rows, blocks = np.nonzero(changes)
-        flat[first[rows] + ends[blocks] - 1] += self.gamma * (predicted - before)[rows, blocks]
+        flat[first[rows] + ends[blocks] - 1] += self.gamma * differences[rows, blocks]
         # b ends: at the last block's end, or where the trajectory did.
         over = int(self._ends[-1])
         last = changes.sum(axis=1) - 1
