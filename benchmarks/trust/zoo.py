@@ -58,8 +58,9 @@ QUICK = ("a2c-Acrobot", "dqn-CartPole-eps0.3", "ppo-MountainCarContinuous")
 GAMMAS = (1.0, 0.99, 0.9)
 MULTIPLES = (5, 10, 20, 50, 200)
 STRATEGIES: dict[str, Callable] = {"default": Adaptive, "uniform": Uniform}
+SO_FAR = "rewards so far"
 WITHOUT = {
-    "rewards so far": {"so_far": 0.0},
+    SO_FAR: {"so_far": 0.0},
     "caution": {"caution": 0.0},
     "unseen events, in plans": {"unseen": 0.0},
     "unseen events, in intervals": {"doubt": 0.0},
@@ -246,6 +247,10 @@ def tasks(agents, gammas, multiples, runs, ablation):
                 for strategy in ("oracle", "plain", "default", "uniform"):
                     yield name, gamma, multiple, strategy, few
     if ablation:
+        for multiple in (50, 20, 200):
+            for name in agents:
+                for gamma in (1.0, 0.99):
+                    yield name, gamma, multiple, f"without {SO_FAR}", max(2, runs // 2)
         for strategy in WITHOUT:
             for name in TUNING:
                 for gamma in (1.0, 0.99):
@@ -367,6 +372,21 @@ def ablation_rows(cells, agents):
             yield row(name, *texts, f"{geometric_mean(column(found, 'width')):.2f}")
 
 
+def so_far_rows(cells, agents):
+    """Variances with rewards so far, and without them."""
+    keys = [(gamma, multiple) for gamma in (1.0, 0.99) for multiple in (20, 50, 200)]
+    yield row("with (without)", *(f"{gamma:g}, {multiple} T" for gamma, multiple in keys))
+    yield rule(1 + len(keys))
+    for label, members in (*((name, [name]) for name in agents), ("geometric mean", agents)):
+        texts = []
+        for gamma, multiple in keys:
+            both = [chosen(cells, members, gamma, multiple, name) for name in ("default", f"without {SO_FAR}")]
+            known = all(len(found) == len(members) for found in both)
+            ours, before = (geometric_mean(column(found, "variance")) if known else math.nan for found in both)
+            texts.append(f"{ours:.2f} ({before:.2f})" if known else "")
+        yield row(label, *texts)
+
+
 def draw(cells, agents, path, multiple=50):
     """Each agent a dot: the default's variance over that of plain episodes; nothing should be above the line."""
     from matplotlib.figure import Figure
@@ -409,6 +429,9 @@ def page(cells, agents, gammas, multiples):
             parts.append("\n".join(summary_rows(cells, members, gammas, multiples)))
             parts.append("Variance (coverage) of the default at gamma, budget:")
             parts.append("\n".join(detail_rows(cells, members, gammas, multiples)))
+            if any(strategy == f"without {SO_FAR}" for *_, strategy in cells):
+                parts.append("Variance with rewards so far as a control variate, and without:")
+                parts.append("\n".join(so_far_rows(cells, members)))
     if any(strategy.startswith("without") for *_, strategy in cells):
         parts.append("## What each mechanism is worth, on the agents for tuning")
         parts.append("\n".join(ablation_rows(cells, [name for name in agents if name in TUNING])))

@@ -1,11 +1,12 @@
 """Rewards so far as a control variate: unbiased whatever is predicted, its regression by definition, and its gain."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from rido import Adaptive, Schedule, Trajectories
+from rido import Adaptive, RewardMoments, Schedule, Trajectories
 from rido.strategies import so_far
 from rido.strategies.settings import AdaptiveSettings
 from rido.strategies.so_far import RewardsSoFar
@@ -204,7 +205,57 @@ def test_persistent_rewards_gain_and_the_estimate_stays_right():
     assert np.abs(on[:, 1].mean()) < 4 * np.sqrt(on[:, 0].mean() / 8)
 
 
-def test_noise_is_not_predicted():
+def constants(rng, count, horizon):
+    """Rewards that never change, and steps at which they end."""
+    steps = np.minimum(rng.geometric(0.02, count), horizon)
+    return (np.arange(horizon) < steps[:, None]) * 1.0, steps
+
+
+def extremes(rng, count, horizon):
+    """Mostly small rewards, some of them very large, of either sign."""
+    rewards = rng.normal(size=(count, horizon))
+    return np.where(rng.random((count, horizon)) < 0.001, 1e9 * rewards, rewards), np.full(count, horizon)
+
+
+@pytest.mark.parametrize("make", [noise, constants, extremes])
+def test_what_does_not_predict_costs_nothing(make):
     problem = dict(horizon=100, budget=5000, gamma=1.0)
-    on, off = errors(noise, ON, **problem), errors(noise, OFF, **problem)
+    on, off = errors(make, ON, **problem), errors(make, OFF, **problem)
     assert on[:, 0].mean() < 1.03 * off[:, 0].mean()
+
+
+def test_predictions_are_used_where_they_gain_a_tenth_only(monkeypatch):
+    """By the gains of the cautious plans of rewards and residuals."""
+    gains = iter([1.0, 1.09, 1.0, 1.12])
+    monkeypatch.setattr(so_far, "learn", lambda *_, **__: SimpleNamespace(gain=next(gains)))
+    rng, found = np.random.default_rng(5), []
+    for _ in range(2):
+        residuals = so_far.Residuals(20, 1.0, 3, ON)
+        groups = [RewardMoments(20, gamma=1.0) for _ in range(3)]
+        batch, teams = told(*walks(rng, 30, 20), np.full(30, 20)), np.arange(30) % 3
+        for team, group in enumerate(groups):
+            group.update(batch, rows=teams == team)
+        residuals.tell([(batch, teams)], groups, 0.0)
+        found.append(residuals.used)
+    assert found == [False, True]
+
+
+def test_predictions_are_learned_again_when_half_as_much_more_is_known():
+    rng, residuals = np.random.default_rng(6), so_far.Residuals(20, 1.0, 3, ON)
+    groups, seen = [RewardMoments(20, gamma=1.0) for _ in range(3)], []
+    for count in (30, 12, 6):
+        batch, teams = told(*walks(rng, count, 20, hazard=1e-9), np.full(count, 20)), np.arange(count) % 3
+        for team, group in enumerate(groups):
+            group.update(batch, rows=teams == team)
+        residuals.tell([(batch, teams)], groups, 0.0)
+        seen.append(residuals.predictions)
+    assert seen[0] is seen[1] is not seen[2]
+    assert [int(moments.counts[0]) for moments in residuals.moments] == [16, 16, 16]
+
+
+def test_a_long_run_learns_from_enough_trajectories_of_each_block(monkeypatch):
+    monkeypatch.setattr(so_far, "_ENOUGH", 10)
+    rng, learner = np.random.default_rng(7), RewardsSoFar(20, 1.0, 2)
+    for _ in range(5):
+        learner.add(told(*walks(rng, 16, 20, hazard=1e-9), np.full(16, 20)), np.arange(16) % 2)
+    assert learner._sums[:, 0, 0, 0].tolist() == [16, 16]  # two batches of eight; the others were not needed

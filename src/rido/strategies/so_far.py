@@ -196,7 +196,7 @@ class RewardsSoFar:
             )
         slopes = coefficients[..., 1:]
         explained = np.einsum("kjp,kjpq,kjq->kj", slopes, gram, slopes) / shared[..., 0]
-        return Predictions(centres, scales, coefficients, _LIMIT * np.sqrt(explained))
+        return Predictions(centres, scales, coefficients, _LIMIT * np.sqrt(np.maximum(explained, 0.0)))
 
     def residuals(self, trajectories: Trajectories, predictions: Predictions, teams: Integers) -> Trajectories:
         """Returns the residuals of trajectories, given the team of each."""
