@@ -64,7 +64,7 @@ WITHOUT = {
     "caution": {"caution": 0.0},
     "unseen events, in plans": {"unseen": 0.0},
     "unseen events, in intervals": {"doubt": 0.0},
-    "teams": {"teams_until": 0.0},
+    "teams": {"teams_from": 1e9},
     "least gain": {"least_gain": 0.0},
     "a large pilot": {"large_pilot": 1.0},
     "long phases": {"growth": 0.3},
@@ -416,7 +416,7 @@ Made by `python benchmarks/trust/zoo.py --output results/zoo.md` from the cells 
 one of the schedule that was collected, over that of plain complete episodes at equal transitions: below 1 the default
 is better. Means over agents are geometric for ratios. Width is that of the 95% interval over the t interval's. A claim
 is `uniform_transitions` over what plain episodes need. Warnings are shares of the runs whose interval held or missed.
-T is one full-length trajectory.
+T is one full-length trajectory. "Without" cells have half as many runs.
 """
 
 
