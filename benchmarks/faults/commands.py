@@ -257,7 +257,7 @@ def problems(words: list[str]) -> tuple[int | None, list[str]]:
                 found.append("a JSON error that is not the line")
         except (ValueError, KeyError):
             found.append("output that is not one JSON object")
-    elif not done and result.stdout:
+    elif not done and result.stdout and "--json" not in words:  # a wrong line may mean it as an option
         found.append("output beside an error")
     if MARKER in os.environ:
         found.append("code of a file was run")

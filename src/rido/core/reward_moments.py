@@ -228,6 +228,8 @@ class RewardMoments(Moments):
     def component(self, index: int) -> "RewardMoments":
         """Returns the moments of one component."""
         index = checks.integer("index", index, least=0, most=self.components - 1)
+        if self._sums.ndim == 1:
+            return self
         part = RewardMoments(self.horizon, gamma=self.gamma)
         part._planned, part._taken = self._planned, self._taken
         part._known_sums, part._reached = self._sums[index], self._reached

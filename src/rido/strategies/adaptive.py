@@ -333,6 +333,10 @@ class Adaptive(Strategy):
         least = math.inf if self._small else self.settings.lockstep_gain if self.lockstep else 1.0
         return [replace(lesson, truncates=lesson.truncates and lesson.gain >= least) for lesson in lessons]
 
+    def tell(self, trajectories: Any, **about: Any) -> None:
+        super().tell(trajectories, **about)
+        self._learned()  # at once: what is predicted must not depend on when somebody looks
+
     def _learned(self) -> list[Moments]:
         """Returns the moments of each group: of residuals where these promise less error, else of what was told."""
         new = list(self._new)
