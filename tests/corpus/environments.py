@@ -1103,7 +1103,7 @@ class Smoothed(gym.RewardWrapper):
         return self.smooth
 
 
-@case()
+@case(unseen=True)
 def smoothed(world):
     """Rewards smoothed by a wrapper that does not know of resets."""
     return Smoothed(Line(world))
